@@ -1,0 +1,77 @@
+# The front door. `make` alone lists what there is; every target installs what it needs into .venv first.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+INSTALLED := $(VENV)/.installed
+EXTRAS := dev,plot,gym
+PINNED_EXTRAS := dev,plot,gym,models,lora,wandb,tensorboard,ray
+SCRATCH := /tmp/ragen-constraints
+
+# OpenMP threads that spin while they wait slow every other process on the machine down; all of this must be in
+# the environment before torch is imported.
+export OMP_WAIT_POLICY ?= passive
+export GOMP_SPINCOUNT ?= 0
+export TOKENIZERS_PARALLELISM ?= false
+export HF_HUB_OFFLINE ?= 1
+
+.DEFAULT_GOAL := help
+.PHONY: help install test test-slow lint types format demo bench model constraints clean
+
+help:  ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+install: $(INSTALLED)  ## create .venv with the pinned dependencies (PYTHON=... picks the interpreter)
+
+$(INSTALLED): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] < (3, 14))' || \
+		{ echo "$(PYTHON) must be a Python from 3.11 to 3.13. Run: make PYTHON=/path/to/python3.11 $(MAKECMDGOALS)"; exit 1; }
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[$(EXTRAS)]'
+	@touch $@
+
+test: export OMP_NUM_THREADS ?= 1
+test: $(INSTALLED)  ## run the fast tests
+	$(BIN)/python -m pytest -q -m "not slow and not vllm and not gpu"
+
+test-slow: export OMP_NUM_THREADS ?= 1
+test-slow: $(INSTALLED)  ## run the slow tests
+	$(BIN)/python -m pytest -q -m "slow and not vllm and not gpu"
+
+lint: $(INSTALLED)  ## check style and formatting
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(INSTALLED)  ## check types
+	$(BIN)/pyright
+
+format: $(INSTALLED)  ## repair style and formatting
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+demo: export OMP_NUM_THREADS ?= 2
+demo: $(INSTALLED)  ## train the embedded model for a few minutes and draw the result
+	$(BIN)/ragen demo
+
+bench: $(INSTALLED)  ## list the benchmarks and how to run them
+	@for file in $(sort $(wildcard benchmarks/*.py)); do \
+		printf '  %-44s %s\n' "$(BIN)/python $$file" "$$(sed -n '1s/"""//gp' $$file)"; done
+
+model: export OMP_NUM_THREADS ?= 2
+model: $(INSTALLED)  ## rebuild the embedded model
+	$(BIN)/python -m ragen.sft.tiny
+
+constraints:  ## pin the newest versions that fit pyproject.toml (on Python 3.11, in a scratch environment)
+	rm -rf $(SCRATCH)
+	$(PYTHON) -m venv $(SCRATCH)
+	$(SCRATCH)/bin/pip install --quiet --upgrade setuptools "$$(grep '^torch==' constraints.txt)"
+	$(SCRATCH)/bin/pip install --quiet -e '.[$(PINNED_EXTRAS)]'
+	{ sed -n '/^#/p' constraints.txt; \
+	  $(SCRATCH)/bin/pip freeze --all --exclude-editable --exclude pip --exclude wheel \
+	  | sed 's/+cpu$$//' | grep -v -i -E '^(cuda|nvidia|triton)' | sort -f; } > $(SCRATCH)/constraints.txt
+	cp $(SCRATCH)/constraints.txt constraints.txt
+	rm -rf $(SCRATCH)
+
+clean:  ## remove caches and build outputs; runs and .venv stay
+	rm -rf build dist *.egg-info .pytest_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -type d -not -path './$(VENV)/*' -prune -exec rm -rf {} +

@@ -1,0 +1,10 @@
+"""RAGEN: train language-model agents with multi-turn reinforcement learning, and explain the training."""
+
+import os
+
+__version__ = "0.1.0"
+
+# Threads that spin while they wait slow each other down badly when processes outnumber cores. OpenMP reads these
+# when torch is imported, so they are set here, before anything can import it.
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+os.environ.setdefault("GOMP_SPINCOUNT", "0")

@@ -1,0 +1,50 @@
+"""The `ragen` command: one word per task, each with its own --help."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+
+from ragen import __version__
+from ragen.errors import RagenError
+
+COMMANDS = {
+    "demo": ("ragen.evaluation.demo", "play the embedded models and print a table"),
+    "eval": ("ragen.evaluation.command", "evaluate a model on the validation levels"),
+    "show": ("ragen.evaluation.show", "print saved episodes as text or pictures"),
+    "config": ("ragen.config.show", "print the resolved configuration with a sentence per key"),
+    "models": ("ragen.models.commands", "list and fetch models that need no hub"),
+}
+"""Word -> module with main(argv), sentence."""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    argv = list(sys.argv[1:] if argv is None else argv)
+    if not argv or argv[0] in ("-h", "--help"):
+        print(usage())
+        return 0
+    if argv[0] == "--version":
+        print(f"ragen {__version__}")
+        return 0
+    if argv[0] not in COMMANDS:
+        print(f"ragen: {argv[0]!r} is no command.\n\n{usage()}", file=sys.stderr)
+        return 2
+    try:
+        return import_module(COMMANDS[argv[0]][0]).main(argv[1:])
+    except RagenError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    except BrokenPipeError:  # `ragen show ... | head`
+        sys.stderr.close()
+        return 0
+
+
+def usage() -> str:
+    width = max(map(len, COMMANDS))
+    lines = [f"  {word:<{width}}  {sentence}" for word, (_, sentence) in COMMANDS.items()]
+    return "\n".join(["usage: ragen COMMAND ...   (ragen COMMAND --help)", "", *lines])
+
+
+if __name__ == "__main__":
+    sys.exit(main())

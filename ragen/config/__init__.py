@@ -1,0 +1,28 @@
+"""Configuration: YAML and overrides in, one typed, checked, frozen Config out."""
+
+from ragen.config.load import (
+    CONFIG_DIR,
+    argument_parser,
+    build_config,
+    compose,
+    config_from_args,
+    load_config,
+    to_dict,
+)
+from ragen.config.schema import Config, EnvTag
+from ragen.config.strict import build_dataclass
+from ragen.config.validate import validate
+
+__all__ = [
+    "CONFIG_DIR",
+    "Config",
+    "EnvTag",
+    "argument_parser",
+    "build_config",
+    "build_dataclass",
+    "compose",
+    "config_from_args",
+    "load_config",
+    "to_dict",
+    "validate",
+]

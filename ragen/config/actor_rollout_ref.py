@@ -1,0 +1,171 @@
+"""Keys of the models: actor, reference, rollout and critic."""
+
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+KlType = Literal["kl", "k1", "abs", "mse", "k2", "low_var_kl", "k3", "full", "k1+", "k3+"]
+LossAggMode = Literal["token-mean", "seq-mean-token-sum", "seq-mean-token-mean", "seq-mean-token-sum-norm"]
+CheckpointContent = Literal["model", "optimizer", "extra", "hf_model"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class OptimConfig:
+    """AdamW and its schedule."""
+
+    lr: Annotated[float, "Learning rate of AdamW."]
+    betas: Annotated[tuple[float, float], "Decay of AdamW's two moments."]
+    weight_decay: Annotated[float, "Decoupled weight decay."]
+    lr_warmup_steps: Annotated[int, "Steps of linear warm-up from 0; negative takes lr_warmup_steps_ratio."]
+    lr_warmup_steps_ratio: Annotated[float, "Warm-up as a share of all steps."]
+    lr_scheduler_type: Annotated[Literal["constant", "cosine"], "Learning rate after the warm-up."]
+    min_lr_ratio: Annotated[float, "Lowest learning rate of the cosine, as a share of lr."]
+    num_cycles: Annotated[float, "Periods of the cosine; 0.5 falls once."]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CheckpointConfig:
+    """What checkpoints hold."""
+
+    save_contents: Annotated[tuple[CheckpointContent, ...], "Parts that are saved; [model] cannot resume training."]
+    load_contents: Annotated[tuple[CheckpointContent, ...], "Parts that are loaded on resume."]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ActorConfig:
+    """The policy's update."""
+
+    ppo_mini_batch_size: Annotated[int, "Samples per optimizer step, over all GPUs."]
+    ppo_micro_batch_size_per_gpu: Annotated[int, "Samples per forward and backward pass on one GPU."]
+    ppo_epochs: Annotated[int, "Passes over each batch."]
+    shuffle: Annotated[bool, "Draw the mini batches in random order."]
+    use_dynamic_bsz: Annotated[bool, "Fill micro batches up to a number of tokens instead of samples."]
+    ppo_max_token_len_per_gpu: Annotated[int, "Most tokens of a micro batch when use_dynamic_bsz is on."]
+    clip_ratio: Annotated[float, "Default of clip_ratio_low."]
+    clip_ratio_low: Annotated[float, "The probability ratio is clipped at 1 minus this."]
+    clip_ratio_high: Annotated[float, "The probability ratio is clipped at 1 plus this."]
+    clip_ratio_c: Annotated[float, "Bound of the loss for negative advantages (dual clip); above 1."]
+    entropy_coeff: Annotated[float, "Weight of the entropy bonus."]
+    entropy_from_logits_with_chunking: Annotated[bool, "Compute the entropy a chunk of tokens at a time: less memory."]
+    use_kl_loss: Annotated[bool, "Add the KL to the reference model to the loss; loads that model."]
+    kl_loss_coef: Annotated[float, "Weight of the KL term."]
+    kl_loss_type: Annotated[KlType, "Estimator of the KL term."]
+    filter_loss_scaling: Annotated[
+        Literal["none", "linear", "sqrt"], "Scale advantages by the share of groups the filter kept."
+    ]
+    loss_agg_mode: Annotated[LossAggMode, "How token losses become one number."]
+    grpo_advantage_length_weight: Annotated[bool, "Divide advantages by the relative reply length (not with gae)."]
+    grad_clip: Annotated[float, "Largest norm of the gradient."]
+    optim: OptimConfig
+    checkpoint: CheckpointConfig
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RefConfig:
+    """The frozen reference model."""
+
+    log_prob_micro_batch_size_per_gpu: Annotated[int, "Samples per forward pass of the reference model."]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ModelConfig:
+    """Weights and memory."""
+
+    path: Annotated[str, "Folder, hub name, or tiny (embedded)."]
+    enable_gradient_checkpointing: Annotated[bool, "Recompute activations in the backward pass: less memory."]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ValKwargsConfig:
+    """Sampling during validation."""
+
+    do_sample: Annotated[bool, "False replies greedily."]
+    temperature: Annotated[float, "Divides the logits; 0 is greedy."]
+    top_p: Annotated[float, "Smallest set of tokens with this much probability."]
+    top_k: Annotated[int, "The k likeliest tokens; -1 keeps all."]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ApiConfig:
+    """An OpenAI-compatible server; its key comes from the variable OPENAI_API_KEY only."""
+
+    base_url: Annotated[str | None, "Address of the API; null reads the variable OPENAI_BASE_URL."]
+    model: Annotated[str | None, "Model name the API expects; null sends model_path."]
+    max_concurrency: Annotated[int, "Most requests under way at once."]
+    timeout_s: Annotated[float, "Seconds to wait for one reply."]
+    max_retries: Annotated[int, "Further tries of a failed request."]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RolloutConfig:
+    """Sampling, the engine, the group filter and the probe's buckets."""
+
+    name: Annotated[
+        Literal["native", "vllm", "api", "scripted"],
+        "Engine that writes the replies; api is for evaluation, scripted for tests.",
+    ]
+    do_sample: Annotated[bool, "False replies greedily."]
+    temperature: Annotated[float, "Divides the logits, when sampling and when log-probs are computed."]
+    top_p: Annotated[float, "Smallest set of tokens with this much probability."]
+    top_k: Annotated[int, "The k likeliest tokens; -1 keeps all."]
+    val_kwargs: ValKwargsConfig
+    stop_strings: Annotated[tuple[str, ...], "A reply ends with the first of these."]
+    response_length: Annotated[int, "Most tokens of one reply."]
+    max_model_len: Annotated[int, "Most tokens of the whole context."]
+    max_num_seqs: Annotated[int, "Most episodes decoded at once."]
+    max_num_batched_tokens: Annotated[int, "Most prompt tokens processed at once."]
+    gpu_memory_utilization: Annotated[float, "Share of the GPU's memory for the engine."]
+    tensor_model_parallel_size: Annotated[int, "GPUs that share one copy of the model in vLLM."]
+    enforce_eager: Annotated[bool, "Decode without CUDA graphs."]
+    free_cache_engine: Annotated[bool, "Free the engine's cache while the model trains."]
+    log_prob_micro_batch_size_per_gpu: Annotated[int, "Samples per forward pass when log-probs are computed."]
+    rollout_filter_strategy: Annotated[
+        Literal["top_p", "top_k", "top_k_abs", "min_p"], "How groups are chosen from their scores."
+    ]
+    rollout_filter_value: Annotated[
+        float, "Score mass (top_p), share of groups (top_k), number of groups (top_k_abs), share of the best (min_p)."
+    ]
+    rollout_filter_type: Annotated[Literal["largest", "smallest"], "Prefer large or small scores."]
+    rollout_filter_metric: Annotated[
+        Literal["reward_variance", "reward", "reward_sum", "entropy", "entropy_variance", "length"],
+        "Score of a group; the variances are standard deviations.",
+    ]
+    rollout_filter_include_zero: Annotated[bool, "Groups with score 0 may be kept."]
+    rollout_filter_top_p_prob_mode: Annotated[
+        Literal["linear", "softmax"], "Score mass in top_p: the scores themselves or their softmax."
+    ]
+    rollout_filter_selection_eps: Annotated[float, "Slack of linear top_p; a batch with less score is dropped."]
+    rollout_filter_empty_stop_steps: Annotated[int, "Stop after so many empty steps in a row; 0 or less never."]
+    gradient_analysis_num_buckets: Annotated[int, "Buckets of the quantile mode."]
+    gradient_analysis_bucket_mode: Annotated[
+        Literal["quantile", "fixed_rv"], "Buckets of equal size, or edges at reward deviation 0, 1, 2, 3, 4, 5."
+    ]
+    api: ApiConfig
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ActorRolloutRefConfig:
+    """The policy: how it is loaded, sampled, filtered and trained."""
+
+    actor: ActorConfig
+    ref: RefConfig
+    model: ModelConfig
+    rollout: RolloutConfig
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CriticConfig:
+    """The value model."""
+
+    enable: Annotated[bool | None, "Train a critic; null does so for the estimators that need values."]
+    ppo_mini_batch_size: Annotated[int, "Samples per optimizer step, over all GPUs."]
+    ppo_micro_batch_size_per_gpu: Annotated[int, "Samples per forward and backward pass on one GPU."]
+    ppo_epochs: Annotated[int, "Passes over each batch."]
+    shuffle: Annotated[bool, "Draw the mini batches in random order."]
+    use_dynamic_bsz: Annotated[bool, "Fill micro batches up to a number of tokens instead of samples."]
+    ppo_max_token_len_per_gpu: Annotated[int, "Most tokens of a micro batch when use_dynamic_bsz is on."]
+    cliprange_value: Annotated[float, "New values stay this close to the old ones."]
+    loss_agg_mode: Annotated[LossAggMode, "How token losses become one number."]
+    grad_clip: Annotated[float, "Largest norm of the gradient."]
+    optim: OptimConfig
+    model: ModelConfig
+    checkpoint: CheckpointConfig

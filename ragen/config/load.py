@@ -1,0 +1,190 @@
+"""From a config name and `key=value` overrides to a checked Config, for every command."""
+
+import argparse
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from ragen.config.hints import explain_unknown_override
+from ragen.config.schema import Config
+from ragen.config.strict import build_dataclass, did_you_mean
+from ragen.config.validate import validate
+from ragen.errors import ConfigError
+
+CONFIG_DIR = Path(__file__).resolve().parents[2] / "config"
+"""The YAML files of the repository."""
+
+TAG_TABLE = "envs"  # part of every config, not a config by itself
+
+METRIC_ALIASES = {"reward_std": "reward_variance", "entropy_std": "entropy_variance"}
+
+
+def load_config(
+    config_name: str = "base", overrides: Sequence[str] = (), config_dir: str | Path | None = None
+) -> Config:
+    """The typed, validated configuration; raises ConfigError on the first thing that is wrong."""
+    return build_config(compose(config_name, overrides, config_dir))
+
+
+def build_config(data: Mapping[str, Any]) -> Config:
+    """A Config from a plain, resolved tree: what `compose` and `to_dict` return and run directories hold."""
+    config = build_dataclass(Config, normalise(data))
+    validate(config)
+    return config
+
+
+def to_dict(config: Config) -> dict[str, Any]:
+    """The configuration as plain dictionaries, lists and scalars, ready for JSON or YAML."""
+    return _plain(dataclasses.asdict(config))
+
+
+def compose(
+    config_name: str = "base", overrides: Sequence[str] = (), config_dir: str | Path | None = None
+) -> dict[str, Any]:
+    """The tree that Hydra composes, interpolations resolved; keys and types are not checked yet.
+
+    A config in `config_dir` may build on those of the repository (`defaults: [base, _self_]`).
+    """
+    # Hydra takes a quarter of a second to import; `import ragen.config` stays quick without it.
+    from hydra import compose as hydra_compose
+    from hydra import initialize_config_dir
+    from hydra.core.global_hydra import GlobalHydra
+    from hydra.errors import HydraException
+    from omegaconf import OmegaConf
+    from omegaconf.errors import OmegaConfBaseException
+
+    directory = Path(config_dir).resolve() if config_dir else CONFIG_DIR
+    name = find_config(config_name, directory)
+    check_syntax(overrides)
+    # Searched after `directory`, so that a private config finds base and envs.
+    search_path = [f"hydra.searchpath=[file://{CONFIG_DIR}]"] if directory != CONFIG_DIR else []
+
+    outer_hydra = GlobalHydra.instance().hydra
+    GlobalHydra.instance().clear()
+    try:
+        with initialize_config_dir(str(directory), version_base="1.3"):
+            tree = hydra_compose(name, overrides=[*overrides, *search_path])
+        return OmegaConf.to_container(tree, resolve=True)  # type: ignore[return-value]
+    except (HydraException, OmegaConfBaseException) as error:
+        if overrides:
+            known = compose(name, (), config_dir)  # an error in the files themselves surfaces here
+            for override in overrides:
+                explain_unknown_override(override, known)
+        raise ConfigError(f"Config {name} does not compose: {error}") from error
+    finally:
+        GlobalHydra.instance().hydra = outer_hydra
+
+
+def find_config(config_name: str, directory: Path) -> str:
+    """The name without its suffix; an unknown one is an error that lists those there are."""
+    name = config_name.removesuffix(".yaml")
+    if not directory.is_dir():
+        raise ConfigError(f"Config folder {directory} does not exist. Give another one with --config-dir.")
+    if not any((folder / f"{name}.yaml").is_file() for folder in (directory, CONFIG_DIR)):
+        names = config_names(directory)
+        raise ConfigError(
+            f"There is no config {name!r} in {directory}.{did_you_mean(name, names)} Available: {', '.join(names)}."
+        )
+    return name
+
+
+def config_names(directory: Path = CONFIG_DIR) -> list[str]:
+    return sorted(file.stem for file in directory.glob("*.yaml") if file.stem != TAG_TABLE)
+
+
+def check_syntax(overrides: Sequence[str]) -> None:
+    """Every override is `key=value` with one value; Hydra's own messages speak of grammar tokens."""
+    from hydra.core.override_parser.overrides_parser import OverridesParser
+    from hydra.errors import HydraException
+
+    parser = OverridesParser.create()
+    for text in overrides:
+        key, equals, value = text.partition("=")
+        if not equals and not text.startswith("~"):
+            raise ConfigError(f"{text!r} is not an override. Write key=value, for example trainer.test_freq=5.")
+        quoted = f"""{key}="'{value}'\""""
+        try:
+            override = parser.parse_override(text)
+        except HydraException as error:
+            raise ConfigError(
+                f"{key}: the value {value!r} cannot be read. "
+                f"Quote special characters, once for the shell and once for the config: {quoted}"
+            ) from error
+        if override.is_sweep_override():
+            raise ConfigError(
+                f"{key}: the value {value!r} holds a comma. A text is written {quoted}, a list {key}=[{value}]"
+            )
+
+
+def normalise(data: Mapping[str, Any]) -> dict[str, Any]:
+    """The tree with other spellings of a value replaced: low-var-kl, GPU ids typed as a number, old metric names."""
+    tree = _copy(data)
+    for path, change in NORMALISERS.items():
+        *parents, key = path.split(".")
+        node: Any = tree
+        for parent in parents:
+            node = node.get(parent) if isinstance(node, dict) else None
+        if isinstance(node, dict) and key in node:
+            node[key] = change(node[key])
+    return tree
+
+
+def _underscores(value: Any) -> Any:
+    return value.replace("-", "_") if isinstance(value, str) else value
+
+
+def _gpu_ids(value: Any) -> Any:
+    return str(value) if type(value) is int else value
+
+
+def _metric(value: Any) -> Any:
+    return METRIC_ALIASES.get(value, value) if isinstance(value, str) else value
+
+
+NORMALISERS: dict[str, Callable[[Any], Any]] = {
+    "system.CUDA_VISIBLE_DEVICES": _gpu_ids,
+    "actor_rollout_ref.actor.kl_loss_type": _underscores,
+    "actor_rollout_ref.rollout.rollout_filter_metric": _metric,
+    "algorithm.kl_penalty": _underscores,
+}
+
+
+def _copy(data: Any) -> Any:
+    return {key: _copy(value) for key, value in data.items()} if isinstance(data, Mapping) else data
+
+
+def _plain(data: Any) -> Any:
+    if isinstance(data, dict):
+        return {key: _plain(value) for key, value in data.items()}
+    return [_plain(value) for value in data] if isinstance(data, (list, tuple)) else data
+
+
+class OverridesArgumentParser(argparse.ArgumentParser):
+    """Lets options stand before, between and after the overrides, as Hydra does."""
+
+    def parse_args(self, args: Sequence[str] | None = None, namespace: Any = None) -> Any:
+        return self.parse_intermixed_args(args, namespace)
+
+
+def argument_parser(description: str, *, default_config_name: str = "base") -> argparse.ArgumentParser:
+    """The options every command shares; a command adds its own and calls `config_from_args` on the result."""
+    parser = OverridesArgumentParser(
+        description=description,
+        epilog="Keys and their meaning: ragen config --config-name NAME. Configs: " + ", ".join(config_names()) + ".",
+    )
+    parser.add_argument(
+        "--config-name", default=default_config_name, metavar="NAME", help="YAML file to start from (%(default)s)"
+    )
+    parser.add_argument(
+        "--config-dir", default=None, metavar="DIR", help="folder of that file (the repository's config/)"
+    )
+    parser.add_argument(
+        "overrides", nargs="*", metavar="key=value", help="values to change, for example trainer.test_freq=5"
+    )
+    return parser
+
+
+def config_from_args(args: argparse.Namespace) -> Config:
+    """The configuration that a command line of `argument_parser` asks for."""
+    return load_config(args.config_name, args.overrides, args.config_dir)

@@ -1,0 +1,162 @@
+"""The whole configuration: the type and meaning of every key. The values are in config/*.yaml."""
+
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
+
+from ragen.config.actor_rollout_ref import ActorRolloutRefConfig, CriticConfig
+from ragen.config.trainer import AlgorithmConfig, TrainerConfig
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SystemConfig:
+    """The machine."""
+
+    CUDA_VISIBLE_DEVICES: Annotated[
+        str, "Comma list of GPU ids; as many as trainer.n_gpus_per_node. Empty runs on the CPU."
+    ]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SeedConfig:
+    """All randomness of a run derives from these."""
+
+    train: Annotated[int | None, "Base seed of the training levels; null draws one."]
+    val: Annotated[int, "Base seed of the validation levels, the same at every validation."]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LoraConfig:
+    """Low-rank adapters, for actor and critic."""
+
+    rank: Annotated[int, "Rank of the adapters; 0 trains all weights."]
+    alpha: Annotated[float, "Scale of the adapters, divided by the rank."]
+    target_modules: Annotated[str | tuple[str, ...], "Modules that get an adapter: names, or all-linear."]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RayInitConfig:
+    """Arguments of ray.init."""
+
+    num_cpus: Annotated[int | None, "CPU cores Ray may use; null takes all."]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RayConfig:
+    """Ray, used with several GPUs."""
+
+    ray_init: RayInitConfig
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RewardNormalizationConfig:
+    """Rescaling of episode rewards before advantages."""
+
+    grouping: Annotated[
+        Literal["state", "inductive", "batch"], "Episodes normalised together: one level, one tag, or all."
+    ]
+    method: Annotated[
+        Literal["identity", "mean", "mean_std", "asym_clip"], "What is done to the episode rewards of one grouping."
+    ]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class AgentProxyConfig:
+    """How a model plays an episode."""
+
+    context_window_mode: Annotated[
+        Literal["full", "limited_multi_turn", "single_turn"],
+        "What the model sees: the whole conversation, the last turns, or one turn with a summary.",
+    ]
+    max_context_window: Annotated[int, "Turns visible in the two limited modes; negative shows all."]
+    max_turn: Annotated[int, "Most turns (model replies) of an episode."]
+    action_sep: Annotated[str, "Separates the actions of one answer."]
+    max_actions_per_turn: Annotated[int, "Most actions taken from one answer."]
+    use_turn_scores: Annotated[bool, "Reward each turn at its end instead of the sum at the end of the episode."]
+    enable_think: Annotated[bool, "Replies hold a thought before the answer."]
+    reward_normalization: RewardNormalizationConfig
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class EnvConfigsConfig:
+    """Which environments make up the groups."""
+
+    tags: Annotated[tuple[str, ...], "Environments to play, names of custom_envs."]
+    n_groups: Annotated[tuple[int, ...], "Groups of each tag, in the order of tags; they sum to env_groups."]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class EnvSetConfig:
+    """The environments of one kind of rollout."""
+
+    env_groups: Annotated[int, "Groups per rollout; each group has its own level."]
+    group_size: Annotated[int, "Episodes of one group, all on the same level."]
+    env_configs: EnvConfigsConfig
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class EsManagerConfig:
+    """Environments of training and validation."""
+
+    format_penalty: Annotated[float, "Added to the episode reward for each turn without a usable answer."]
+    train: EnvSetConfig
+    val: EnvSetConfig
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CollapseDetectionConfig:
+    """Mutual information between prompt and thought (full context with thoughts only)."""
+
+    compute_freq: Annotated[int, "Measure at step 1 and every so many steps; 0 or less is off."]
+    micro_batch_size: Annotated[int, "Sequences per forward pass."]
+    first_turn_enabled: Annotated[bool, "Measure on the first turns."]
+    multi_turn_enabled: Annotated[bool, "Measure on turns drawn from whole episodes."]
+    num_samples: Annotated[int | Literal["all"], "Turns to draw, or all."]
+    std_eps: Annotated[float, "Added to the standard deviation in the z-scores."]
+    ema_decay: Annotated[float, "Weight of the past in the running standard deviation."]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class EnvTag:
+    """One row of custom_envs. The last three fields have defaults, so that a new tag is four lines."""
+
+    env_type: Annotated[str, "Name of the environment in ragen.env.registry."]
+    max_actions_per_traj: Annotated[int, "Most actions of an episode."]
+    env_instruction: Annotated[str, "The task in a few sentences, for the system message."]
+    max_tokens: Annotated[int, "Length of a reply as told to the model; the limit is rollout.response_length."]
+    parallel_friendly: Annotated[bool, "The environment may be stepped from several threads."] = False
+    max_workers: Annotated[int, "Threads that step this tag when it is parallel_friendly."] = 1
+    env_config: Annotated[dict[str, Any] | None, "Options of the environment's own config class."] = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Config:
+    """The root; attribute paths are those of the YAML files and of the command line."""
+
+    system: SystemConfig
+    seed: SeedConfig
+    model_path: Annotated[str, "Model of actor, reference and critic: a folder, a hub name, or tiny (embedded)."]
+    micro_batch_size_per_gpu: Annotated[int, "Default of the two ppo_micro_batch_size_per_gpu."]
+    log_prob_micro_batch_size_per_gpu: Annotated[int, "Default of the two log_prob_micro_batch_size_per_gpu."]
+    ppo_mini_batch_size: Annotated[int, "Default of the two ppo_mini_batch_size."]
+    enable_response_mask: Annotated[bool, "Train sampled tokens only; True is the only choice."]
+    grpo_advantage_length_weight: Annotated[bool, "Default of the actor's key of the same name."]
+    lora: LoraConfig
+    ray_kwargs: RayConfig
+    actor_rollout_ref: ActorRolloutRefConfig
+    critic: CriticConfig
+    algorithm: AlgorithmConfig
+    trainer: TrainerConfig
+    agent_proxy: AgentProxyConfig
+    es_manager: EsManagerConfig
+    collapse_detection: CollapseDetectionConfig
+    custom_envs: Annotated[dict[str, EnvTag], "The environments by tag."]
+
+    @property
+    def uses_critic(self) -> bool:
+        """A critic is trained: asked for, or needed by the estimator."""
+        return self.algorithm.adv_estimator == "gae" if self.critic.enable is None else self.critic.enable
+
+    @property
+    def uses_reference(self) -> bool:
+        """A KL term needs the reference model; without one it is neither loaded nor run."""
+        return self.actor_rollout_ref.actor.use_kl_loss or self.algorithm.use_kl_in_reward

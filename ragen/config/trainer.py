@@ -1,0 +1,96 @@
+"""Keys of the algorithm and of the training loop."""
+
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+from ragen.config.actor_rollout_ref import KlType
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class KlCtrlConfig:
+    """Weight of the KL in the reward."""
+
+    type: Annotated[Literal["fixed", "adaptive"], "Keep the weight, or steer the KL towards target_kl."]
+    kl_coef: Annotated[float, "Weight of the KL in the reward."]
+    horizon: Annotated[int, "Samples over which the adaptive weight reacts."]
+    target_kl: Annotated[float, "KL the adaptive weight aims at."]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class AlgorithmConfig:
+    """Rewards to advantages."""
+
+    adv_estimator: Annotated[
+        Literal["gae", "grpo", "brpo", "arpo", "rloo", "reinforce_plus_plus", "reinforce_plus_plus_baseline"],
+        "Advantage estimator.",
+    ]
+    gamma: Annotated[float, "Discount per token."]
+    lam: Annotated[float, "Lambda of GAE."]
+    bi_level_gae: Annotated[bool, "GAE over turns, then over the tokens of each turn."]
+    high_level_gamma: Annotated[float, "Discount per turn of bi-level GAE."]
+    norm_adv_by_std_in_grpo: Annotated[bool, "Divide by the group's standard deviation; False is Dr.GRPO."]
+    soft_advantage_reweight: Annotated[bool, "Weight each group by its reward deviation (not with gae)."]
+    zero_task_advantage: Annotated[bool, "Set all advantages to 0: only KL and entropy train."]
+    use_kl_in_reward: Annotated[bool, "Subtract the KL to the reference model from the token rewards."]
+    kl_penalty: Annotated[KlType, "Estimator of the KL in the reward."]
+    kl_ctrl: KlCtrlConfig
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class EarlyStopConfig:
+    """When a run is given up."""
+
+    variance_baseline_steps: Annotated[int, "First steps whose mean in-group reward deviation is the baseline."]
+    variance_window: Annotated[int, "Steps in a row below the threshold that stop the run; 0 is off."]
+    variance_factor: Annotated[float, "The threshold as a share of the baseline."]
+    min_val_success: Annotated[float, "A validation below this success counts as low."]
+    low_success_patience: Annotated[int, "Low validations in a row that stop the run; 0 is off."]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class GenerationsToLogConfig:
+    """Sizes of the sample tables in trackers."""
+
+    val: Annotated[int, "Validation episodes shown in the sample table."]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TrainerConfig:
+    """The training loop, its outputs and its diagnostics."""
+
+    project_name: Annotated[str, "Project of the run in trackers and folders."]
+    experiment_name: Annotated[str, "Name of the run."]
+    default_local_dir: Annotated[str, "Run directory: config, metrics, episodes and checkpoints."]
+    local_log_dir: Annotated[str, "Folder for the results of stand-alone evaluations."]
+    total_training_steps: Annotated[int, "The run ends after this step."]
+    val_before_train: Annotated[bool, "Validate before the first step."]
+    val_only: Annotated[bool, "Validate and end."]
+    test_freq: Annotated[int, "Validate every so many steps and at the last; 0 or less is off."]
+    validation_steps: Annotated[int, "Validation rollouts that are averaged."]
+    save_freq: Annotated[int, "Save every so many steps and at the last; 0 or less is off."]
+    max_actor_ckpt_to_keep: Annotated[int | None, "Newest actor checkpoints that are kept; null keeps all."]
+    max_critic_ckpt_to_keep: Annotated[int | None, "Newest critic checkpoints that are kept; null keeps all."]
+    resume_mode: Annotated[
+        Literal["auto", "disable", "resume_path"],
+        "Continue from the newest checkpoint if there is one, never, or from resume_from_path.",
+    ]
+    resume_from_path: Annotated[str | None, "A global_step_<N> folder."]
+    n_gpus_per_node: Annotated[int, "GPUs of one machine; 1 also on a CPU."]
+    nnodes: Annotated[int, "Machines."]
+    logger: Annotated[
+        tuple[Literal["console", "wandb", "tensorboard"], ...], "Where metrics go besides the run directory."
+    ]
+    generations_to_log_to_wandb: GenerationsToLogConfig
+    balance_batch: Annotated[bool, "Give every GPU a similar number of tokens."]
+    critic_warmup: Annotated[int, "Steps before this train the critic only."]
+    rollout_data_dir: Annotated[str | None, "Second folder for training episodes as JSONL; null writes none."]
+    validation_data_dir: Annotated[str | None, "Second folder for validation episodes as JSONL; null writes none."]
+    log_group_rv_table: Annotated[bool, "Log the reward deviation of every group of every step as a table."]
+    gradient_analysis_mode: Annotated[bool, "Probe the gradient by reward-variance bucket."]
+    gradient_analysis_every: Annotated[int, "Probe at steps 1, 1+N, 1+2N, ...; 0 or less is off."]
+    gradient_analysis_env_groups: Annotated[int | None, "Groups of a separate probe batch; null as in training."]
+    gradient_analysis_group_size: Annotated[int | None, "Group size of a separate probe batch; null as in training."]
+    gradient_analysis_log_prefilter: Annotated[bool, "Probe the batch before filtering, too."]
+    gradient_analysis_only: Annotated[bool, "Update neither actor nor critic."]
+    exit_after_gradient_analysis: Annotated[bool, "End the run right after a probe."]
+    early_stop: EarlyStopConfig

@@ -1,0 +1,216 @@
+"""Checks between keys, done once at start. Each message names the key, its value and the way out."""
+
+from collections.abc import Callable, Iterator
+from operator import attrgetter
+
+from ragen.config.ranges import check_optimizers, check_ranges
+from ragen.config.schema import Config, EnvSetConfig
+from ragen.config.strict import did_you_mean
+from ragen.errors import ConfigError
+
+ACTOR, ROLLOUT = "actor_rollout_ref.actor", "actor_rollout_ref.rollout"
+
+FILTER_VALUES: dict[str, tuple[Callable[[float], bool], str]] = {
+    "top_p": (lambda v: 0 < v <= 1, "above 0 and at most 1, the share of the score mass to keep"),
+    "top_k": (lambda v: 0 < v <= 1, "above 0 and at most 1, the share of the groups to keep"),
+    "top_k_abs": (lambda v: v >= 1 and v == int(v), "a whole number of groups, 1 or more"),
+    "min_p": (lambda v: 0 <= v <= 1, "from 0 to 1, the share of the best score a group must reach"),
+}
+
+
+def validate(config: Config) -> None:
+    """Raise a ConfigError if values contradict each other or leave their range."""
+    for check in CHECKS:
+        check(config)
+
+
+def check_tags(config: Config) -> None:
+    for key, envs in env_sets(config):
+        tags, n_groups = envs.env_configs.tags, envs.env_configs.n_groups
+        for tag in tags:
+            if tag not in config.custom_envs:
+                known = ", ".join(config.custom_envs)
+                raise ConfigError(
+                    f"{key}.env_configs.tags: {tag!r} is not in custom_envs.{did_you_mean(tag, config.custom_envs)} "
+                    f"Choose from {known}, or add it to config/envs.yaml."
+                )
+        if len(tags) != len(n_groups):
+            raise ConfigError(
+                f"{key}.env_configs: {len(tags)} tags {list(tags)}, but {len(n_groups)} entries in "
+                f"n_groups {list(n_groups)}. Give n_groups one number per tag."
+            )
+        if min(n_groups, default=0) < 1:
+            raise ConfigError(
+                f"{key}.env_configs.n_groups is {list(n_groups)}. Give at least one tag, each with 1 group or more."
+            )
+        if sum(n_groups) != envs.env_groups:
+            raise ConfigError(
+                f"{key}: n_groups sums to {sum(n_groups)}, env_groups is {envs.env_groups}. Make them equal: "
+                f"{key}.env_configs.n_groups=[...] or {key}.env_groups={sum(n_groups)}."
+            )
+
+
+def check_tag_table(config: Config) -> None:
+    for name, tag in config.custom_envs.items():
+        for field in ("max_actions_per_traj", "max_tokens", "max_workers"):
+            if getattr(tag, field) < 1:
+                raise ConfigError(
+                    f"custom_envs.{name}.{field} is {getattr(tag, field)}. Set it to a number at least 1."
+                )
+        if tag.max_workers > 1 and not tag.parallel_friendly:
+            raise ConfigError(
+                f"custom_envs.{name}.max_workers is {tag.max_workers}, but parallel_friendly is False. "
+                f"Set parallel_friendly: True, or max_workers: 1."
+            )
+
+
+def check_gpus(config: Config) -> None:
+    ids = [gpu for gpu in config.system.CUDA_VISIBLE_DEVICES.split(",") if gpu.strip()]
+    wanted = config.trainer.n_gpus_per_node
+    if ids and len(ids) != wanted:
+        raise ConfigError(
+            f"system.CUDA_VISIBLE_DEVICES lists {len(ids)} GPUs ({config.system.CUDA_VISIBLE_DEVICES}), "
+            f"trainer.n_gpus_per_node is {wanted}. Make them equal, for example trainer.n_gpus_per_node={len(ids)}."
+        )
+    shards = config.actor_rollout_ref.rollout.tensor_model_parallel_size
+    if wanted * config.trainer.nnodes % shards:
+        raise ConfigError(
+            f"{ROLLOUT}.tensor_model_parallel_size is {shards}, which does not divide the "
+            f"{wanted * config.trainer.nnodes} GPUs (trainer.n_gpus_per_node x trainer.nnodes). Choose a divisor."
+        )
+
+
+def check_filter(config: Config) -> None:
+    rollout = config.actor_rollout_ref.rollout
+    strategy, value = rollout.rollout_filter_strategy, rollout.rollout_filter_value
+    is_valid, wanted = FILTER_VALUES[strategy]
+    if not is_valid(value):
+        raise ConfigError(f"{ROLLOUT}.rollout_filter_value is {value}. With {strategy} it must be {wanted}.")
+    is_off = strategy == "top_p" and value == 1 and rollout.rollout_filter_include_zero
+    if config.es_manager.train.group_size == 1 and rollout.rollout_filter_metric.endswith("variance") and not is_off:
+        raise ConfigError(
+            f"{ROLLOUT}.rollout_filter_metric is {rollout.rollout_filter_metric}, but es_manager.train.group_size is 1 "
+            f"and one episode has no variance. Use a group_size of 2 or more, or switch the filter off: "
+            f"rollout_filter_strategy=top_p rollout_filter_value=1 rollout_filter_include_zero=True."
+        )
+
+
+def check_batch(config: Config) -> None:
+    """The episodes that survive the filter must fill one mini batch."""
+    envs, rollout = config.es_manager.train, config.actor_rollout_ref.rollout
+    value = rollout.rollout_filter_value
+    kept_share = {"top_p": value, "top_k": value, "top_k_abs": min(1.0, value / envs.env_groups)}
+    episodes = envs.env_groups * envs.group_size * kept_share.get(rollout.rollout_filter_strategy, 1.0)
+    # In the limited modes every turn is a sample of its own.
+    turns = 1 if config.agent_proxy.context_window_mode == "full" else config.agent_proxy.max_turn
+    keys = (f"{ACTOR}.ppo_mini_batch_size",) + (("critic.ppo_mini_batch_size",) if config.uses_critic else ())
+    for key in keys:
+        mini_batch = attrgetter(key)(config)
+        if episodes * turns < mini_batch:
+            raise ConfigError(
+                f"{key} is {mini_batch}, but a rollout keeps only about {episodes * turns:g} samples "
+                f"(env_groups {envs.env_groups} x group_size {envs.group_size} x filter). "
+                f"Lower ppo_mini_batch_size, or raise es_manager.train.env_groups or group_size."
+            )
+
+
+def check_lengths(config: Config) -> None:
+    rollout = config.actor_rollout_ref.rollout
+    if rollout.response_length >= rollout.max_model_len:
+        raise ConfigError(
+            f"{ROLLOUT}.response_length is {rollout.response_length}, {ROLLOUT}.max_model_len is "
+            f"{rollout.max_model_len}: no room for a prompt. Raise max_model_len or lower response_length."
+        )
+    if "" in rollout.stop_strings:
+        raise ConfigError(f"{ROLLOUT}.stop_strings holds an empty text, which would end every reply. Remove it.")
+
+
+def check_algorithm(config: Config) -> None:
+    algorithm, estimator = config.algorithm, config.algorithm.adv_estimator
+    if algorithm.bi_level_gae and estimator != "gae":
+        raise ConfigError(
+            f"algorithm.bi_level_gae is True, but algorithm.adv_estimator is {estimator}. Set adv_estimator=gae."
+        )
+    if algorithm.bi_level_gae and config.agent_proxy.use_turn_scores:
+        raise ConfigError(
+            "algorithm.bi_level_gae is True together with agent_proxy.use_turn_scores=True. Set use_turn_scores=False."
+        )
+    if estimator == "gae" and config.critic.enable is False:
+        raise ConfigError(
+            "critic.enable is False, but algorithm.adv_estimator=gae needs values. Set critic.enable=null."
+        )
+    for key in ("algorithm.soft_advantage_reweight", f"{ACTOR}.grpo_advantage_length_weight"):
+        if estimator == "gae" and attrgetter(key)(config):
+            raise ConfigError(f"{key} is True, but has no effect with adv_estimator=gae. Set it to False, or use grpo.")
+
+
+def check_response_mask(config: Config) -> None:
+    if not config.enable_response_mask:
+        raise ConfigError(
+            "enable_response_mask is False, but only tokens that the model sampled are ever trained. Set it to True."
+        )
+
+
+def check_context_window(config: Config) -> None:
+    proxy = config.agent_proxy
+    if proxy.context_window_mode != "full" and proxy.max_context_window == 0:
+        raise ConfigError(
+            f"agent_proxy.max_context_window is 0, so {proxy.context_window_mode} would show no turn. "
+            f"Set 1 or more, or -1 for all."
+        )
+    if not proxy.action_sep.strip():
+        raise ConfigError(f"agent_proxy.action_sep is {proxy.action_sep!r}. Set a visible separator, for example '||'.")
+
+
+def check_collapse_detection(config: Config) -> None:
+    num_samples = config.collapse_detection.num_samples
+    if num_samples != "all" and num_samples < 1:
+        raise ConfigError(f"collapse_detection.num_samples is {num_samples}. Set a number at least 1, or all.")
+
+
+def check_resume(config: Config) -> None:
+    mode, path = config.trainer.resume_mode, config.trainer.resume_from_path
+    if mode == "resume_path" and "global_step_" not in (path or ""):
+        raise ConfigError(
+            f"trainer.resume_from_path is {path or 'null'}, but resume_mode=resume_path needs the path of a "
+            f"global_step_<N> folder, for example checkpoints/ragen/test/global_step_100."
+        )
+    if mode != "resume_path" and path:
+        raise ConfigError(
+            f"trainer.resume_from_path is {path}, but trainer.resume_mode is {mode}. Set resume_mode=resume_path."
+        )
+
+
+def check_gradient_analysis(config: Config) -> None:
+    trainer = config.trainer
+    is_on = trainer.gradient_analysis_mode and trainer.gradient_analysis_every > 0
+    for key in ("gradient_analysis_only", "exit_after_gradient_analysis"):
+        if getattr(trainer, key) and not is_on:
+            raise ConfigError(
+                f"trainer.{key} is True, but no analysis is planned (trainer.gradient_analysis_mode is "
+                f"{trainer.gradient_analysis_mode}, gradient_analysis_every is {trainer.gradient_analysis_every}). "
+                f"Set gradient_analysis_mode=True and gradient_analysis_every to 1 or more."
+            )
+
+
+def env_sets(config: Config) -> Iterator[tuple[str, EnvSetConfig]]:
+    yield "es_manager.train", config.es_manager.train
+    yield "es_manager.val", config.es_manager.val
+
+
+CHECKS: tuple[Callable[[Config], None], ...] = (
+    check_ranges,
+    check_optimizers,
+    check_tags,
+    check_tag_table,
+    check_gpus,
+    check_filter,
+    check_batch,
+    check_lengths,
+    check_algorithm,
+    check_response_mask,
+    check_context_window,
+    check_collapse_detection,
+    check_resume,
+    check_gradient_analysis,
+)

@@ -1,0 +1,88 @@
+"""The protocol between the agent and whatever writes its replies."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Protocol
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SamplingParams:
+    """How the next tokens are drawn."""
+
+    max_tokens: int
+    """Most tokens of one reply."""
+    temperature: float = 1.0
+    """Divides the logits; 0 means greedy."""
+    top_p: float = 1.0
+    """Nucleus: the smallest set of tokens with at least this probability; 1 keeps all."""
+    top_k: int = -1
+    """Only the k likeliest tokens; -1 keeps all."""
+    stop_token_ids: tuple[int, ...] = ()
+    """A reply ends with the first of these; it is part of the reply."""
+    stop_strings: tuple[str, ...] = ()
+    """A reply ends with the token that completes one of these; it is part of the reply."""
+
+    @property
+    def is_greedy(self) -> bool:
+        return self.temperature == 0
+
+
+class StopReason(StrEnum):
+    """Why a reply ended."""
+
+    STOP_TOKEN = "stop_token"
+    STOP_STRING = "stop_string"
+    LENGTH = "length"
+    ERROR = "error"
+    """The engine gave up on this request; `Completion.error` says why."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Request:
+    """One reply to be written."""
+
+    session: int
+    """Names the conversation, so that an engine can keep its cache; one open request per session."""
+    prompt_ids: Sequence[int]
+    """The whole context as token ids. An engine reuses whatever prefix of it the session has cached."""
+    messages: Sequence[dict[str, str]] = ()
+    """The same context as chat messages, for engines that speak text."""
+    params: SamplingParams
+    seed: int
+    """64-bit key of the sampling noise of this reply; token i of the reply uses (seed, i)."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Completion:
+    """One finished reply."""
+
+    session: int
+    token_ids: list[int] = field(default_factory=list)
+    """Exactly as sampled; empty for engines that speak text."""
+    logprobs: list[float] = field(default_factory=list)
+    """log softmax(logits / temperature) of each token, before any top-p or top-k cut."""
+    text: str | None = None
+    """The reply as text, for engines that speak text; None where token ids are the reply."""
+    stop_reason: StopReason
+    error: str = ""
+
+
+class Engine(Protocol):
+    """Writes replies for many sessions at once."""
+
+    def submit(self, request: Request) -> None:
+        """Queue a request; cheap."""
+        ...
+
+    def step(self) -> list[Completion]:
+        """Move every open request on and return those that finished; blocks until some progress was made."""
+        ...
+
+    def release(self, session: int) -> None:
+        """The session is over: its cache may go."""
+        ...
+
+    def close(self) -> None: ...

@@ -1,0 +1,181 @@
+"""FrozenLake: cross the ice to the goal without falling into a hole; moves may slip sideways."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import TYPE_CHECKING, Annotated
+
+from ragen.env.base import Env, StepResult
+from ragen.env.bits import moved, places, to_row_col
+from ragen.env.board import (
+    FORMATS,
+    ObservationFormat,
+    board_notes,
+    coordinate_text,
+    grid_text,
+    offset_in_words,
+    require_format,
+)
+from ragen.env.frozen_lake.lake import ACTIONS, Lake, generate_lake, moves_by_action, solve
+from ragen.env.options import require, require_symbols
+from ragen.env.rng import Rng
+
+if TYPE_CHECKING:
+    import numpy as np
+
+SIDEWAYS = {1: (2, 4), 2: (1, 3), 3: (2, 4), 4: (1, 3)}
+"""Action id -> the two actions at right angles to it."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FrozenLakeSymbols:
+    """The character of each kind of cell."""
+
+    player: str = "P"
+    frozen: str = "_"
+    hole: str = "O"
+    goal: str = "G"
+    player_in_hole: str = "X"
+    player_on_goal: str = "√"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FrozenLakeConfig:
+    """The options of FrozenLake."""
+
+    size: Annotated[int, "Rows and columns of the board."] = 4
+    p: Annotated[float, "Probability that a cell is ice and not a hole."] = 0.9
+    is_slippery: Annotated[bool, "Moves may slip sideways; False makes every move go as intended."] = True
+    success_rate: Annotated[float, "Probability that a move on slippery ice goes as intended."] = 0.8
+    observation_format: Annotated[ObservationFormat, "Rows of symbols, coordinates, or both."] = "grid"
+    symbols: Annotated[FrozenLakeSymbols, "The character of each kind of cell."] = field(
+        default_factory=FrozenLakeSymbols
+    )
+
+    def __post_init__(self) -> None:
+        require(2 <= self.size <= 64, "frozen_lake.size", self.size, "Use 2 to 64.")
+        require(0 < self.p <= 1, "frozen_lake.p", self.p, "Use a probability above 0 and at most 1.")
+        remedy = "Use a probability above 0 and at most 1."
+        require(0 < self.success_rate <= 1, "frozen_lake.success_rate", self.success_rate, remedy)
+        require_format("frozen_lake.observation_format", self.observation_format)
+        require_symbols("frozen_lake.symbols", self.symbols)
+
+
+# The members of a group are reset one after the other on the same level.
+cached_lake = lru_cache(maxsize=1024)(generate_lake)
+
+
+class FrozenLakeEnv(Env):
+    """Walk on ice; the episode ends on the goal or in a hole and has no step limit of its own."""
+
+    config_class = FrozenLakeConfig
+
+    def __init__(self, config: FrozenLakeConfig | None = None) -> None:
+        super().__init__(config or FrozenLakeConfig())
+        self.reset(seed=0)  # also proves, before any training, that such lakes exist
+
+    def reset(self, seed: int, member: int = 0) -> str:
+        """Start a new episode: the lake follows from `seed`, the slips from `seed` and `member`."""
+        self.slips = Rng(seed, "slip", member)
+        return self.load(cached_lake(self.config.size, p=self.config.p, seed=seed))
+
+    def load(self, lake: Lake) -> str:
+        """Start a new episode on a given lake; returns the first observation."""
+        self.lake = lake
+        self.player = lake.start
+        self.board = lake.board
+        self.by_action = moves_by_action(lake.stride)
+        return self.render()
+
+    def step(self, action: int) -> StepResult:
+        """Move, perhaps sideways; an id that is no action leaves the state and is reported as invalid."""
+        assert not self.is_done, "the episode is over: call reset"
+        player = self.player
+        if action in ACTIONS:
+            # Off the board lies no cell: the player stays.
+            self.player = moved(player, self.by_action[self.slip(action)]) & self.board or player
+        return StepResult(
+            observation=self.render(),
+            reward=float(self.is_solved),
+            is_done=self.is_done,
+            info={
+                "action_is_valid": float(action in ACTIONS),
+                "action_is_effective": float(self.player != player),
+                "success": float(self.is_solved),
+            },
+        )
+
+    def slip(self, action: int) -> int:
+        """The action that really happens: the intended one, or one of the two beside it with equal probability."""
+        if not self.config.is_slippery:
+            return action
+        draw, rate = self.slips.random(), self.config.success_rate
+        if draw < rate:
+            return action
+        return SIDEWAYS[action][draw >= rate + (1 - rate) / 2]
+
+    @property
+    def is_solved(self) -> bool:
+        return self.player == self.lake.goal
+
+    @property
+    def is_done(self) -> bool:
+        return self.is_solved or not self.player & self.lake.ice
+
+    @property
+    def actions(self) -> dict[int, str]:
+        return dict(ACTIONS)
+
+    def kind(self, cell: int) -> str:
+        """What is on a cell, as the name of its symbol."""
+        lake = self.lake
+        if cell & self.player:
+            return "player_on_goal" if cell & lake.goal else "player" if cell & lake.ice else "player_in_hole"
+        return "goal" if cell & lake.goal else "frozen" if cell & lake.ice else "hole"
+
+    def kinds(self) -> list[list[str]]:
+        """What is on each cell, by row."""
+        return [[self.kind(cell) for cell in row] for row in self.lake.cells]
+
+    def render(self) -> str:
+        """The lake in the configured observation format."""
+        cfg, lake = self.config, self.lake
+        grid = grid_text((getattr(cfg.symbols, kind) for kind in row) for row in self.kinds())
+        if cfg.observation_format == "grid":
+            return grid
+        player = self.kind(self.player).replace("_", " ").capitalize()
+        listed = {"Start": lake.start, "Goal": lake.goal, player: self.player, "Holes": self.board & ~lake.ice}
+        listed = [(kind, places(cells, lake.stride)) for kind, cells in listed.items()]
+        return FORMATS[cfg.observation_format](grid, coordinate_text(lake.size, lake.size, listed))
+
+    def notes(self) -> str:
+        """Board size, symbols, how cells are counted and how slippery the ice is, for this configuration."""
+        cfg = self.config
+        notes = board_notes(cfg.symbols, cfg.size, cfg.size, cfg.observation_format)
+        if cfg.is_slippery and cfg.success_rate < 1:
+            notes += (
+                f" The ice is slippery: a move goes as intended with probability {cfg.success_rate:g}, else sideways."
+            )
+        return notes
+
+    def solve(self) -> list[int] | None:
+        """A shortest way from the present state if no move slips; ask again after each slip."""
+        return solve(self.lake, self.player)
+
+    def hint(self) -> str:
+        """Where the goal is, seen from the player, and which neighbours are holes."""
+        if self.is_done:
+            return ""
+        here, goal = (to_row_col(cell, self.lake.stride) for cell in (self.player, self.lake.goal))
+        holes = self.board & ~self.lake.ice
+        beside = [
+            ACTIONS[action].lower() for action, move in self.by_action.items() if moved(self.player, move) & holes
+        ]
+        return f"Goal {offset_in_words(here, goal)}." + (f" Hole {', '.join(beside)}." if beside else "")
+
+    def render_rgb(self) -> np.ndarray:
+        """The lake as a picture, 16 pixels a cell."""
+        from ragen.env.frozen_lake.picture import draw_lake
+
+        return draw_lake(self.kinds())

@@ -1,0 +1,68 @@
+"""FrozenLake levels: ice with holes and a way from the start to the goal."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ragen.env.bits import flood, moves, shortest_walk
+from ragen.env.rng import Rng
+from ragen.errors import ConfigError
+
+ACTIONS = {1: "Left", 2: "Down", 3: "Right", 4: "Up"}
+MAX_ATTEMPTS = 1000
+"""Lakes drawn before a configuration counts as impossible."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lake:
+    """One level; sets of cells are integers with one spare column, see `ragen.env.bits`."""
+
+    size: int
+    ice: int
+    """Every cell that is not a hole, start and goal included."""
+    start: int
+    goal: int
+
+    @property
+    def stride(self) -> int:
+        """Bits per row: the spare column keeps walks from wrapping into the next row."""
+        return self.size + 1
+
+    @property
+    def cells(self) -> list[list[int]]:
+        """Every cell of the board as a set of its own, by row."""
+        return [[1 << (row * self.stride + col) for col in range(self.size)] for row in range(self.size)]
+
+    @property
+    def board(self) -> int:
+        """All cells of the board."""
+        return sum(map(sum, self.cells))
+
+
+def generate_lake(size: int, *, p: float, seed: int) -> Lake:
+    """The lake of a seed: each cell is ice with probability `p`, start and goal are drawn, and a way exists."""
+    stride = size + 1
+    cells = [1 << (row * stride + col) for row in range(size) for col in range(size)]
+    for attempt in range(MAX_ATTEMPTS):
+        rng = Rng(seed, "frozen_lake", attempt)
+        start, goal = rng.sample(cells, 2)
+        ice = sum(cell for cell in cells if rng.random() < p) | start | goal
+        if flood(start, ice, stride)[1] & goal:
+            return Lake(size, ice, start, goal)
+    raise ConfigError(
+        f"frozen_lake: no lake of size {size} with a way to the goal was found in {MAX_ATTEMPTS} tries at p {p}. "
+        "Use a larger p or a smaller size."
+    )
+
+
+def moves_by_action(stride: int) -> dict[int, tuple[int, int]]:
+    """Action id -> step of the player."""
+    up, down, left, right = moves(stride)
+    return {1: left, 2: down, 3: right, 4: up}
+
+
+def solve(lake: Lake, player: int) -> list[int] | None:
+    """Action ids of a shortest way to the goal if no move slips; None from a hole."""
+    if not player & lake.ice:
+        return None
+    return shortest_walk(player, lake.goal, lake.ice, lake.stride, moves_by_action(lake.stride))

@@ -1,0 +1,143 @@
+"""Gymnasium environments with discrete actions as environments of ours.
+
+Needs the extra: pip install -e .[gym]. Often a few lines of YAML are enough; a subclass that overrides `to_text` or
+`is_success` covers the rest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Annotated, Any
+
+from ragen.env.base import Env, StepResult
+from ragen.env.options import require
+from ragen.env.rng import fixed_hash
+from ragen.errors import ConfigError, MissingExtra
+
+if TYPE_CHECKING:
+    import numpy as np
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class GymnasiumConfig:
+    """Which Gymnasium environment, and how it is put into words."""
+
+    env_id: Annotated[str, "Name of the environment, as in gymnasium.make."] = "FrozenLake-v1"
+    env_kwargs: Annotated[dict[str, Any], "Options of the environment, passed to gymnasium.make."] = field(
+        default_factory=dict
+    )
+    action_names: Annotated[tuple[str, ...], "Names of the actions in their order; empty: action 0, action 1, ..."] = ()
+    description: Annotated[str, "Facts for the system message, such as what the numbers of an observation mean."] = ""
+
+    def __post_init__(self) -> None:
+        lowered = [name.strip().lower() for name in self.action_names]
+        is_usable = all(lowered) and len(set(lowered)) == len(lowered)
+        remedy = "Give each action a name of its own; capital letters do not count."
+        require(is_usable, "gymnasium.action_names", self.action_names, remedy)
+
+
+class GymnasiumEnv(Env):
+    """A Gymnasium environment behind our interface.
+
+    The level comes from `reset(seed)`. After it the environment's own generator is seeded again with (seed, member):
+    the members of a group share the first observation and nothing random that follows.
+    """
+
+    config_class = GymnasiumConfig
+
+    def __init__(self, config: GymnasiumConfig | None = None) -> None:
+        super().__init__(config or self.config_class())
+        self.env = make_gymnasium(self.config.env_id, self.config.env_kwargs)
+        self.names = name_actions(self.env.action_space, self.config.action_names)
+        self.is_done = False
+        self.reset(seed=0)
+
+    def to_text(self, observation: Any) -> str:
+        """An observation in words; `self.env` is there for whatever else the text needs. Meant to be overridden."""
+        if isinstance(observation, str):
+            return observation
+        if hasattr(observation, "tolist"):  # numpy arrays and scalars
+            observation = observation.tolist()
+        return str(observation)
+
+    def is_success(self, reward: float, is_terminated: bool, info: Mapping[str, Any]) -> bool:
+        """Whether the episode was won with this step. Meant to be overridden."""
+        return is_terminated and reward > 0
+
+    def reset(self, seed: int, member: int = 0) -> str:
+        """Start a new episode: the level follows from `seed`, later chance from `seed` and `member`."""
+        from gymnasium.utils.seeding import np_random
+
+        observation, _ = self.env.reset(seed=seed % 2**32)
+        self.env.unwrapped.np_random, _ = np_random(fixed_hash(seed, "gymnasium", member))
+        self.is_done = False
+        self.text = self.to_text(observation)
+        return self.text
+
+    def step(self, action: int) -> StepResult:
+        """Do one action; an id that is no action leaves the state and is reported as invalid."""
+        assert not self.is_done, "the episode is over: call reset"
+        if action not in self.names:
+            info = {"action_is_valid": 0.0, "action_is_effective": 0.0, "success": 0.0}
+            return StepResult(observation=self.text, reward=0.0, is_done=False, info=info)
+        observation, reward, is_terminated, is_truncated, info = self.env.step(action)
+        before, self.text = self.text, self.to_text(observation)
+        self.is_done = bool(is_terminated or is_truncated)
+        return StepResult(
+            observation=self.text,
+            reward=float(reward),
+            is_done=self.is_done,
+            info={
+                "action_is_valid": 1.0,
+                "action_is_effective": float(self.text != before),
+                "success": float(self.is_success(float(reward), bool(is_terminated), info)),
+            },
+        )
+
+    def render(self) -> str:
+        return self.text
+
+    @property
+    def actions(self) -> dict[int, str]:
+        return dict(self.names)
+
+    def notes(self) -> str:
+        """The description given in the config."""
+        return self.config.description
+
+    def render_rgb(self) -> np.ndarray | None:
+        """The environment's own picture, where env_kwargs holds render_mode: rgb_array."""
+        return self.env.render() if self.env.render_mode == "rgb_array" else None  # type: ignore[return-value]
+
+    def close(self) -> None:
+        self.env.close()
+
+
+def make_gymnasium(env_id: str, env_kwargs: Mapping[str, Any]) -> Any:
+    """A Gymnasium environment by name."""
+    try:
+        import gymnasium
+    except ImportError as error:
+        raise MissingExtra("Gymnasium is not installed. Run: pip install -e .[gym]") from error
+    try:
+        return gymnasium.make(env_id, **env_kwargs)
+    except gymnasium.error.DependencyNotInstalled as error:
+        raise MissingExtra(f"gymnasium.env_id {env_id!r} needs one more package: {error}") from error
+    except (gymnasium.error.Error, TypeError) as error:
+        raise ConfigError(f"gymnasium.env_id {env_id!r} with env_kwargs {dict(env_kwargs)}: {error}") from error
+
+
+def name_actions(space: Any, names: tuple[str, ...]) -> dict[int, str]:
+    """Action id -> name for a discrete action space; names are made up where none are given."""
+    from gymnasium.spaces import Discrete
+
+    if not isinstance(space, Discrete):
+        raise ConfigError(
+            f"gymnasium: expected a Discrete action space, got {space}. Wrap the environment to have one."
+        )
+    ids = range(int(space.start), int(space.start + space.n))
+    names = names or tuple(f"action {action}" for action in ids)
+    remedy = f"The environment has {len(ids)} actions: give as many names, or none."
+    require(len(names) == len(ids), "gymnasium.action_names", names, remedy)
+    return dict(zip(ids, names))

@@ -1,0 +1,38 @@
+"""Sokoban as a picture."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ragen.env.picture import board, box, crate, diamond, person, plain
+
+MORTAR, BRICK = (92, 84, 78), (146, 98, 74)
+RED, BLUE = (214, 69, 65), (52, 101, 164)
+WOOD, DARK_WOOD = (201, 150, 84), (122, 82, 38)
+GREEN, DARK_GREEN = (122, 178, 92), (52, 104, 44)
+
+
+def wall() -> np.ndarray:
+    """Four bricks."""
+    tile = plain(MORTAR)
+    for top, left, right in ((1, 0, 7), (1, 8, 16), (9, 0, 3), (9, 4, 16)):
+        tile = box(tile, top, left, top + 6, right, BRICK)
+    return tile
+
+
+FLOOR = plain((236, 229, 206))
+TARGET = diamond(FLOOR, 4, RED)
+TILES = (  # by cell code
+    wall(),
+    FLOOR,
+    TARGET,
+    crate(TARGET, GREEN, DARK_GREEN),
+    crate(FLOOR, WOOD, DARK_WOOD),
+    person(FLOOR, BLUE),
+    person(diamond(FLOOR, 8, RED), BLUE),
+)
+
+
+def draw_room(codes: list[list[int]]) -> np.ndarray:
+    """Cell codes by row -> uint8 [height, width, 3]."""
+    return board([[TILES[code] for code in row] for row in codes])

@@ -1,0 +1,106 @@
+"""`ragen eval`: play the validation levels, print a table, write a run directory."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from ragen.config import Config, argument_parser, load_config
+from ragen.config.show import to_yaml
+from ragen.evaluation.evaluate import COLUMNS, Result, evaluate_model, evaluate_references, success, table_rows
+from ragen.tracking.console import console, print_table
+from ragen.tracking.rundir import RunDir
+
+MODES = {"sampled": ("sampled",), "greedy": ("greedy",), "both": ("sampled", "greedy")}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    parser = argument_parser(
+        "Play the validation levels with a model and print success, actions, pass@k and reward beside a random "
+        "policy and the solver. A word without = is the model: a checkpoint, a folder, a hub name, tiny.",
+        default_config_name="eval",
+    )
+    parser.prog = "ragen eval"
+    parser.add_argument("--max-turn", type=int, metavar="N", help="most turns of an episode (agent_proxy.max_turn)")
+    parser.add_argument("--max-actions", type=int, metavar="N", help="most actions of an episode, for every tag")
+    parser.add_argument("--mode", choices=MODES, default="both", help="how replies are drawn (%(default)s)")
+    parser.add_argument("--no-reference", action="store_true", help="leave out the random policy and the solver")
+    parser.add_argument("--out", type=Path, metavar="DIR", help="run directory (trainer.local_log_dir/NAME_TIME)")
+    args = parser.parse_args(argv)
+    config = load_config(args.config_name, to_overrides(args.overrides, args), args.config_dir)
+    out = args.out or Path(config.trainer.local_log_dir) / time.strftime(
+        f"{config.trainer.experiment_name}_%Y%m%d_%H%M%S"
+    )
+    run_evaluation(config, RunDir(out), modes=MODES[args.mode], has_references=not args.no_reference)
+    console.print(f"Episodes, metrics and configuration: {out}   (read them: ragen show {out})", soft_wrap=True)
+    return 0
+
+
+def to_overrides(words: Sequence[str], args) -> list[str]:
+    """The command line as config overrides; a word without `=` is the model."""
+    overrides = [word if "=" in word else f"model_path='{word}'" for word in words]
+    if args.max_turn is not None:
+        overrides.append(f"agent_proxy.max_turn={args.max_turn}")
+    if args.max_actions is not None:
+        tags = load_config(args.config_name, overrides, args.config_dir).es_manager.val.env_configs.tags
+        overrides += [f"custom_envs.{tag}.max_actions_per_traj={args.max_actions}" for tag in tags]
+    return overrides
+
+
+def run_evaluation(config: Config, run: RunDir, *, modes: Sequence[str], has_references: bool) -> list[Result]:
+    """Evaluate, print one table per tag and write everything into the run directory."""
+    from ragen.llm_agent.build import build_agent
+    from ragen.llm_agent.es_manager import EsManager
+
+    started = time.monotonic()
+    run.write_config(to_yaml(config))
+    run.write_status("running")
+    environments = EsManager(config.es_manager.val, config.custom_envs)
+    try:
+        agent = build_agent(config, env_types=environments.env_types)
+        if agent.chat and agent.chat.self_test.note:
+            console.print(agent.chat.self_test.note, soft_wrap=True)
+        results = evaluate_model(config, agent, environments, modes)
+        agent.engine.close()
+        if has_references:
+            results += evaluate_references(config, environments)
+        for result in results:
+            run.write_episodes(result.policy.replace(" ", "_").replace("=", ""), result.episodes)
+    except BaseException as error:
+        run.write_status("failed", f"{type(error).__name__}: {error}")
+        raise
+    finally:
+        environments.close()
+    report(config, results)
+    run.log(0, summarize(results))
+    run.write_status("finished", seconds=round(time.monotonic() - started, 1))
+    return results
+
+
+def report(config: Config, results: Sequence[Result]) -> None:
+    """The table of each tag, and what went wrong if anything did."""
+    val = config.es_manager.val
+    for tag in val.env_configs.tags:
+        levels = sum(n for t, n in zip(val.env_configs.tags, val.env_configs.n_groups, strict=True) if t == tag)
+        title = (
+            f"{tag}: {levels} levels x {val.group_size}, up to {config.agent_proxy.max_turn} turns, {config.model_path}"
+        )
+        print_table(title, COLUMNS, table_rows(results, tag))
+    for result in results:
+        cuts = {key: value for key, value in result.metrics().items() if value and key.startswith("faults/")}
+        if cuts:
+            first = next(episode.error for episode in result.episodes if episode.error)
+            console.print(f"{result.policy}: {cuts}; the first: {first}", soft_wrap=True)
+
+
+def summarize(results: Sequence[Result]) -> dict[str, float]:
+    """All metrics as `<policy>/<metric>`, with the ends of the success intervals."""
+    metrics: dict[str, float] = {}
+    for result in results:
+        policy = result.policy.split()[0]
+        metrics |= {f"{policy}/{key}": value for key, value in result.metrics().items()}
+        for tag in dict.fromkeys(episode.tag for episode in result.episodes):
+            interval = success([e for e in result.episodes if e.tag == tag and not e.status.is_fault])
+            metrics |= {f"{policy}/{tag}/success_low": interval.low, f"{policy}/{tag}/success_high": interval.high}
+    return metrics

@@ -1,0 +1,110 @@
+"""Evaluation: a model on the validation levels, sampled and greedy, beside a random policy and the solver."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from statistics import fmean
+
+from ragen.config.schema import Config
+from ragen.evaluation.statistics import Estimate, success_interval
+from ragen.llm_agent.build import Agent, sampling_params
+from ragen.llm_agent.es_manager import EsManager
+from ragen.llm_agent.metrics import episode_metrics, rollout_metrics
+from ragen.sft.teacher import play_policy
+from ragen.tracking.console import progress
+from ragen.types import Episode, Metrics
+
+REFERENCES = {"random": 1.0, "solver": 0.0}
+"""Reference policy -> share of random replies."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Result:
+    """What one policy did on the validation levels."""
+
+    policy: str
+    episodes: list[Episode]
+
+    def metrics(self) -> Metrics:
+        return rollout_metrics(self.episodes)
+
+
+def evaluate_model(config: Config, agent: Agent, environments: EsManager, modes: Sequence[str]) -> list[Result]:
+    """The model's episodes in each mode: `sampled` (as rollout.val_kwargs say) or `greedy`."""
+    results = []
+    for mode in modes:
+        params = sampling_params(config, agent.chat, is_validation=True)
+        if mode == "greedy":
+            params = replace(params, temperature=0.0, top_p=1.0, top_k=-1)
+        name = "greedy" if params.is_greedy else f"sampled T={params.temperature:g}"
+        num_solved = 0
+        with progress(f"playing, {name}", len(environments.seats)) as advance:
+
+            def on_episode(episode: Episode, advance=advance) -> None:
+                nonlocal num_solved
+                num_solved += episode.is_success
+                advance(f"{num_solved} solved")
+
+            episodes = agent.proxy.rollout(
+                environments,
+                base_seed=config.seed.val,
+                noise_seed=config.seed.val,
+                params=params,
+                on_episode=on_episode,
+            )
+        results.append(Result(policy=name, episodes=episodes))
+    return results
+
+
+def evaluate_references(config: Config, environments: EsManager) -> list[Result]:
+    """The random policy, and the solver where every environment has one, on the same levels."""
+    results = []
+    for name, noise in REFERENCES.items():
+        episodes = play_policy(config, environments, noise=noise, base_seed=config.seed.val, seed=config.seed.val)
+        if name != "solver" or all(_has_solver(environments, tag) for tag in {e.tag for e in episodes}):
+            results.append(Result(policy=name, episodes=episodes))
+    return results
+
+
+def _has_solver(environments: EsManager, tag: str) -> bool:
+    seat = next(seat for seat in environments.seats if seat.tag == tag)
+    seat.reset(seat.seed)
+    return seat.env.solve() is not None
+
+
+COLUMNS = ("policy", "success [95 %]", "pass@k", "reward", "actions", "valid", "effective", "turns")
+
+
+def table_rows(results: Sequence[Result], tag: str) -> list[list[str]]:
+    """One row per policy for the episodes of a tag."""
+    rows = []
+    for result in results:
+        members = [e for e in result.episodes if e.tag == tag and not e.status.is_fault]
+        if not members:
+            rows.append([result.policy, "no episode without a fault", *[""] * (len(COLUMNS) - 2)])
+            continue
+        per_episode = [episode_metrics(episode) for episode in members]
+        pass_at = next((v for k, v in rollout_metrics(members).items() if k.startswith(f"{tag}/pass@")), 0.0)
+
+        def mean(key: str, rows: list[Metrics] = per_episode) -> str:
+            return f"{fmean(row.get(key, 0.0) for row in rows):.2f}"
+
+        rows.append(
+            [
+                result.policy,
+                f"{success(members)}",
+                f"{pass_at:.3f}",
+                mean("reward"),
+                mean("num_actions"),
+                mean("action_is_valid"),
+                mean("action_is_effective"),
+                mean("num_turns"),
+            ]
+        )
+    return rows
+
+
+def success(episodes: Sequence[Episode]) -> Estimate:
+    """Success rate with its interval; the levels are the independent units."""
+    return success_interval([e.is_success for e in episodes], [(e.tag, e.group_id) for e in episodes])

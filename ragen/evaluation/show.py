@@ -1,0 +1,103 @@
+"""`ragen show`: episodes of a run as text, board by board; as pictures on request."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from ragen.errors import RagenError
+from ragen.tracking.rundir import episode_files, read_episodes
+from ragen.types import Episode, Status
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="ragen show", description="Print saved episodes as text.")
+    parser.add_argument("path", type=Path, help="run directory or episode file (.jsonl)")
+    parser.add_argument("--policy", help="only the files whose name starts so (sampled, greedy, random, solver)")
+    parser.add_argument("--status", choices=[status.value for status in Status], help="only episodes that ended so")
+    parser.add_argument("--seed", type=int, help="only episodes on this level")
+    parser.add_argument("--limit", type=int, default=3, help="most episodes to print (%(default)s)")
+    parser.add_argument("--png", type=Path, metavar="DIR", help="also write a picture per turn into this folder")
+    args = parser.parse_args(argv)
+    shown = 0
+    for name, episode in select(args.path, policy=args.policy, status=args.status, seed=args.seed):
+        if shown == args.limit:
+            break
+        shown += 1
+        print(to_text(episode, name))
+        if args.png:
+            for picture in write_pictures(episode, args.path, args.png, name):
+                print(f"wrote {picture}")
+    if not shown:
+        print("No episode matches.")
+    return 0
+
+
+def select(path: Path, *, policy: str | None, status: str | None, seed: int | None) -> Iterator[tuple[str, Episode]]:
+    """File name and episode of everything that matches."""
+    if not path.exists():
+        raise RagenError(f"{path} does not exist. Give a run directory or an episode file.")
+    for file in episode_files(path):
+        if policy and not file.stem.startswith(policy):
+            continue
+        for episode in read_episodes(file):
+            if (status is None or episode.status == status) and (seed is None or episode.seed == seed):
+                yield file.stem, episode
+
+
+def to_text(episode: Episode, name: str) -> str:
+    """An episode as a person reads it."""
+    tokens = sum(len(turn.response_ids) for turn in episode.turns)
+    lines = [
+        "=" * 100,
+        f"{name}  {episode.tag}  seed {episode.seed}  member {episode.member}  ->  {episode.status.value}, "
+        f"reward {episode.reward:g}, penalty {episode.penalty:g}, {episode.num_actions} actions, {tokens} tokens",
+        "-" * 100,
+        f"[system]\n{episode.system}",
+    ]
+    for number, turn in enumerate(episode.turns, start=1):
+        executed = ", ".join(turn.executed) or "nothing"
+        lines += [
+            f"[user]\n{turn.user}",
+            f"[assistant]\n{turn.text}",
+            f"  turn {number}: executed {executed}; reward {turn.reward:g}; ended by {turn.stop_reason}"
+            + ("" if turn.is_parsed else "; NOT PARSED")
+            + (f"; {turn.num_dropped_actions} actions dropped" if turn.num_dropped_actions else ""),
+        ]
+    lines.append(f"[end]\n{episode.final_observation}")
+    if episode.error:
+        lines.append(f"[error] {episode.error}")
+    text = "\n".join(lines)
+    return text.encode("utf-8", "backslashreplace").decode()
+
+
+def write_pictures(episode: Episode, run: Path, folder: Path, name: str) -> list[Path]:
+    """Play the episode again from its seed and write the board before the first and after each turn as PNG."""
+    import yaml
+
+    from ragen.config import build_config
+    from ragen.env import make_env
+    from ragen.env.png import encode_png
+
+    config_file = (run if run.is_dir() else run.parent.parent) / "config.yaml"
+    if not config_file.exists():
+        raise RagenError(f"Pictures need {config_file}: the options of the environment are read from it.")
+    spec = build_config(yaml.safe_load(config_file.read_text())).custom_envs[episode.tag]
+    env = make_env(spec.env_type, spec.env_config)
+    env.reset(episode.seed, episode.member)
+    ids = {action_name.lower(): action for action, action_name in env.actions.items()}
+    folder.mkdir(parents=True, exist_ok=True)
+    written = []
+    for number in range(len(episode.turns) + 1):
+        if number:
+            for action in episode.turns[number - 1].executed:
+                env.step(ids[action.lower()])
+        picture = env.render_rgb()
+        if picture is None:
+            break
+        path = folder / f"{name}_{episode.tag}_{episode.seed}_{episode.member}_turn{number}.png"
+        path.write_bytes(encode_png(picture))
+        written.append(path)
+    env.close()
+    return written

@@ -1,0 +1,208 @@
+"""Rollouts: many episodes at once, each moving on the moment its environment has answered.
+
+`python -m ragen.llm_agent.agent_proxy --config-name _2_sokoban` evaluates a model; it is `ragen eval`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import FIRST_COMPLETED, Future, wait
+from dataclasses import dataclass, field
+
+from ragen.config.schema import AgentProxyConfig
+from ragen.engine.base import Completion, Engine, Request, SamplingParams, StopReason
+from ragen.env.rng import fixed_hash
+from ragen.llm_agent.chat import Chat
+from ragen.llm_agent.ctx_manager import CtxManager, Prompt
+from ragen.llm_agent.es_manager import EsManager, Seat, TurnOutcome
+from ragen.llm_agent.parsing import ANSWER, THINK, ParsedReply, parse_reply
+from ragen.types import Episode, Status, Turn
+
+MAX_TEXT = 100_000
+"""Characters of a reply that are parsed; a model that writes more has long lost its way."""
+
+
+def forced_prefix(enable_think: bool) -> str:
+    """What every reply is made to start with."""
+    return THINK[0] if enable_think else ANSWER[0]
+
+
+@dataclass(kw_only=True, slots=True)
+class _Play:
+    """An episode in progress."""
+
+    seat: Seat
+    episode: Episode
+    context_ids: list[int] = field(default_factory=list)
+    """Everything the model has seen and said, in `full` mode."""
+    prompt: Prompt | None = None
+    turn: Turn | None = None
+    """The turn whose actions the environment is executing."""
+
+
+class AgentProxy:
+    """Plays episodes with an engine. `chat` is None for engines that speak text."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        chat: Chat | None,
+        agent: AgentProxyConfig,
+        *,
+        format_penalty: float,
+        response_length: int,
+        max_model_len: int,
+    ) -> None:
+        self.engine, self.chat, self.agent = engine, chat, agent
+        self.format_penalty = format_penalty
+        self.ctx = CtxManager(chat, agent, response_length=response_length, max_model_len=max_model_len)
+        self._special_strings = chat.special_strings if chat else ()
+
+    def rollout(
+        self,
+        environments: EsManager,
+        *,
+        base_seed: int,
+        noise_seed: int,
+        params: SamplingParams,
+        on_episode: Callable[[Episode], None] = lambda _: None,
+    ) -> list[Episode]:
+        """Play every seat once, on the levels from `base_seed`, with sampling noise keyed by `noise_seed`.
+
+        `on_episode` is called as episodes end; the result is in the order of the seats.
+        """
+        plays = [self._start(seat) for seat in environments.reset(base_seed)]
+        running: dict[Future[TurnOutcome], int] = {}
+        num_open = num_replies = 0
+
+        def advance(session: int) -> None:
+            """Ask for the next reply of an episode, or end it."""
+            nonlocal num_open, num_replies
+            play = plays[session]
+            if self._prepare(play):
+                self.engine.submit(self._request(session, play, noise_seed, params))
+                num_replies += 1
+            else:
+                self.engine.release(session)
+                num_open -= 1
+                on_episode(play.episode)
+
+        def settle(session: int, outcome: TurnOutcome) -> None:
+            self._finish_turn(plays[session], outcome)
+            advance(session)
+
+        num_open = len(plays)
+        for session in range(len(plays)):
+            advance(session)
+        while num_open:
+            for completion in self.engine.step() if num_replies else ():
+                num_replies -= 1
+                play = plays[completion.session]
+                actions = self._read_reply(play, completion)
+                outcome = environments.play(play.seat, actions) if actions is not None else TurnOutcome()
+                if isinstance(outcome, Future):
+                    running[outcome] = completion.session
+                else:
+                    settle(completion.session, outcome)
+            if running:
+                # With replies still being written only what is done is collected; else wait for an environment.
+                done, _ = wait(running, timeout=0 if num_replies else None, return_when=FIRST_COMPLETED)
+                for future in done:
+                    settle(running.pop(future), future.result())
+        return [play.episode for play in plays]
+
+    def _start(self, seat: Seat) -> _Play:
+        episode = Episode(
+            tag=seat.tag, env_type=seat.spec.env_type, group_id=seat.group_id, member=seat.member, seed=seat.seed
+        )
+        if seat.error:
+            episode.status, episode.error = Status.ENV_ERROR, seat.error
+        else:
+            episode.system = self.ctx.system(seat)
+            episode.final_observation = seat.observation
+        return _Play(seat=seat, episode=episode)
+
+    def _prepare(self, play: _Play) -> bool:
+        """Build the next prompt; False when the episode is over."""
+        episode = play.episode
+        if episode.status is not Status.OUT_OF_TURNS or len(episode.turns) >= self.agent.max_turn:
+            return False
+        play.prompt = self.ctx.next_prompt(play.seat, episode, play.context_ids)
+        if play.prompt is None:
+            episode.status = Status.CONTEXT_FULL
+        return play.prompt is not None
+
+    def _request(self, session: int, play: _Play, noise_seed: int, params: SamplingParams) -> Request:
+        assert play.prompt is not None
+        seat, turn = play.seat, len(play.episode.turns)
+        return Request(
+            session=session,
+            prompt_ids=play.prompt.context_ids,
+            messages=play.prompt.messages,
+            params=params,
+            seed=fixed_hash(noise_seed, seat.seed, seat.group_id, seat.member, turn),
+        )
+
+    def _read_reply(self, play: _Play, completion: Completion) -> list[str] | None:
+        """Record a reply as a new turn and return its actions; None when the engine failed."""
+        prompt, episode = play.prompt, play.episode
+        assert prompt is not None
+        if completion.stop_reason is StopReason.ERROR:
+            episode.status, episode.error = Status.ENGINE_ERROR, completion.error
+            return None
+        text = self._text(completion)
+        parsed: ParsedReply = parse_reply(
+            text[:MAX_TEXT],
+            enable_think=self.agent.enable_think,
+            action_sep=self.agent.action_sep,
+            max_actions=self.agent.max_actions_per_turn,
+            special_strings=self._special_strings,
+        )
+        play.turn = Turn(
+            user=prompt.user,
+            prompt_ids=prompt.turn_ids,
+            response_ids=completion.token_ids,
+            logprobs=completion.logprobs,
+            text=text,
+            stop_reason=completion.stop_reason.value,
+            thought=parsed.thought,
+            actions=parsed.actions,
+            is_parsed=parsed.is_parsed,
+            num_dropped_actions=parsed.num_cut,
+            num_dropped_turns=prompt.num_dropped_turns,
+        )
+        play.context_ids = prompt.context_ids + completion.token_ids
+        return parsed.actions
+
+    def _text(self, completion: Completion) -> str:
+        if self.chat is not None:
+            return self.chat.reply_text(completion.token_ids)
+        text, prefix = completion.text or "", forced_prefix(self.agent.enable_think)
+        # An endpoint that follows the instructions opens the block itself.
+        return text if text.lstrip().startswith(prefix) else prefix + text
+
+    def _finish_turn(self, play: _Play, outcome: TurnOutcome) -> None:
+        """Add what the environment did to the turn, and decide whether the episode goes on."""
+        episode, turn = play.episode, play.turn
+        if turn is None:  # the engine failed, the environment was not asked
+            return
+        play.turn = None
+        turn.executed, turn.reward, turn.info = outcome.executed, outcome.reward, outcome.info
+        turn.num_dropped_actions += outcome.num_dropped
+        turn.penalty = self.format_penalty if outcome.is_invalid else 0.0
+        episode.turns.append(turn)
+        episode.final_observation = play.seat.observation
+        if outcome.error:
+            episode.status, episode.error = Status.ENV_ERROR, outcome.error
+        elif outcome.is_done:
+            episode.status = Status.SOLVED if outcome.is_success else Status.FAILED
+        elif outcome.is_out_of_actions:
+            episode.status = Status.OUT_OF_ACTIONS
+
+
+if __name__ == "__main__":
+    import sys
+
+    from ragen.cli import main
+
+    sys.exit(main(["eval", *sys.argv[1:]]))

@@ -1,0 +1,104 @@
+"""From a configuration to an agent that can play."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ragen.config.schema import Config
+from ragen.engine.base import Engine, SamplingParams
+from ragen.errors import ConfigError
+from ragen.llm_agent.agent_proxy import AgentProxy, forced_prefix
+from ragen.llm_agent.chat import Chat
+
+
+@dataclass(kw_only=True, slots=True)
+class Agent:
+    """A model behind an engine, ready to play."""
+
+    proxy: AgentProxy
+    engine: Engine
+    chat: Chat | None
+    model: Any = None
+    """The weights, for engines that run in this process."""
+
+
+def build_agent(config: Config, *, env_types: Sequence[str], device: str | None = None) -> Agent:
+    """The agent that `actor_rollout_ref.rollout.name` asks for."""
+    name = config.actor_rollout_ref.rollout.name
+    if name not in BUILDERS:
+        raise ConfigError(
+            f"actor_rollout_ref.rollout.name={name} cannot play by itself here. Use one of: {', '.join(BUILDERS)}."
+        )
+    return BUILDERS[name](config, env_types, device)
+
+
+def build_chat(config: Config, tokenizer: Any) -> Chat:
+    return Chat(
+        tokenizer,
+        forced_prefix=forced_prefix(config.agent_proxy.enable_think),
+        is_growing=config.agent_proxy.context_window_mode != "single_turn",
+    )
+
+
+def build_proxy(config: Config, engine: Engine, chat: Chat | None) -> AgentProxy:
+    rollout = config.actor_rollout_ref.rollout
+    return AgentProxy(
+        engine,
+        chat,
+        config.agent_proxy,
+        format_penalty=config.es_manager.format_penalty,
+        response_length=rollout.response_length,
+        max_model_len=rollout.max_model_len,
+    )
+
+
+def sampling_params(config: Config, chat: Chat | None, *, is_validation: bool) -> SamplingParams:
+    """How replies are drawn in training or in validation."""
+    rollout = config.actor_rollout_ref.rollout
+    source = rollout.val_kwargs if is_validation else rollout
+    return SamplingParams(
+        max_tokens=rollout.response_length,
+        temperature=source.temperature if source.do_sample else 0.0,
+        top_p=source.top_p,
+        top_k=source.top_k,
+        stop_token_ids=chat.stop_token_ids if chat else (),
+        stop_strings=tuple(rollout.stop_strings),
+    )
+
+
+def _native(config: Config, env_types: Sequence[str], device: str | None) -> Agent:
+    from ragen.engine.native import NativeEngine
+    from ragen.models.load import load_model, load_tokenizer
+    from ragen.models.resolve import resolve_model
+
+    path = resolve_model(config.actor_rollout_ref.model.path, env_types=env_types)
+    tokenizer, model = load_tokenizer(path), load_model(path, device=device)
+    chat = build_chat(config, tokenizer)
+    rollout = config.actor_rollout_ref.rollout
+    engine = NativeEngine(
+        model,
+        tokenizer,
+        max_num_seqs=rollout.max_num_seqs,
+        max_model_len=rollout.max_model_len,
+        max_num_batched_tokens=rollout.max_num_batched_tokens,
+    )
+    return Agent(proxy=build_proxy(config, engine, chat), engine=engine, chat=chat, model=model)
+
+
+def _api(config: Config, env_types: Sequence[str], device: str | None) -> Agent:
+    from ragen.engine.api import ApiEngine
+
+    api = config.actor_rollout_ref.rollout.api
+    engine = ApiEngine(
+        api.model or config.actor_rollout_ref.model.path,
+        base_url=api.base_url,
+        max_concurrency=api.max_concurrency,
+        timeout_s=api.timeout_s,
+        max_retries=api.max_retries,
+    )
+    return Agent(proxy=build_proxy(config, engine, None), engine=engine, chat=None)
+
+
+BUILDERS = {"native": _native, "api": _api}

@@ -1,0 +1,213 @@
+"""Conversations as token ids that only ever grow.
+
+A chat template renders a whole conversation. Rendering it again after every turn, and encoding the text again,
+gives other tokens than those that were sampled. So the template is read once, with placeholders, and taken apart
+into the text between an assistant's reply and the next user message and the text from there to the next reply.
+Each new user turn is then appended as the ids of these pieces; what the model wrote stays as it was sampled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from jinja2 import TemplateError
+
+from ragen.errors import ChatTemplateError
+from ragen.types import Message
+
+USER, REPLY, NEXT_USER = "first question 7A", "earlier reply 7B", "second question 7C"
+# Some templates print today's date; a fixed one keeps prompts the same every day.
+FIXED_DATE = "1 January 2025"
+
+
+@dataclass(frozen=True, slots=True)
+class SelfTest:
+    """What the start-up check of a tokenizer found."""
+
+    ids_are_canonical: bool
+    """Encoding the template's rendering of a well-formed conversation gives exactly the appended ids."""
+    keeps_reasoning: bool
+    """False where the template removes the reasoning of earlier replies; appended conversations keep it."""
+    note: str
+    """One sentence for the log, empty when there is nothing to say."""
+
+
+class Chat:
+    """Appends turns to conversations, for one tokenizer and one forced reply prefix."""
+
+    def __init__(self, tokenizer: Any, *, forced_prefix: str, is_growing: bool = True) -> None:
+        """`is_growing` False: every prompt starts anew (single_turn mode), so any template will do."""
+        if not getattr(tokenizer, "chat_template", None):
+            raise ChatTemplateError(
+                f"The tokenizer of {tokenizer.name_or_path!r} has no chat template. Use an instruct model, or save a "
+                "chat_template.jinja into the model directory."
+            )
+        self.tokenizer = tokenizer
+        self._special_ids = _special_ids(tokenizer)
+        self.special_strings: tuple[str, ...] = tuple(self._special_ids)
+        self.has_system_role = self._accepts_system_role()
+        first = self._render(self._first_messages("be brief", USER), add_generation_prompt=True)
+        if is_growing:
+            self._after_reply, self._before_reply, lead = self._take_apart()
+        else:
+            self._after_reply, self._before_reply, lead = self._end_of_reply(), first.partition(USER)[2], ""
+        self.forced_prefix, self.opened_prefix = lead + forced_prefix, forced_prefix
+        if self._before_reply.rstrip().endswith(forced_prefix):
+            # DeepSeek-style templates open the think block themselves, often with a line break behind it.
+            self.forced_prefix = ""
+            self.opened_prefix = self._before_reply[self._before_reply.rindex(forced_prefix) :]
+        end = self._after_reply.lstrip()
+        markers = [marker for marker in self.special_strings if end.startswith(marker)]
+        self.end_of_turn_id = self._special_ids[max(markers, key=len)] if markers else None
+        self.self_test = self._run_self_test() if is_growing else SelfTest(True, True, "")
+
+    @property
+    def stop_token_ids(self) -> tuple[int, ...]:
+        ids = {self.end_of_turn_id, self.tokenizer.eos_token_id} - {None}
+        return tuple(sorted(ids))
+
+    def start(self, system: str, user: str) -> list[int]:
+        """Ids of the first prompt: system message, first user message, header of the reply, forced prefix."""
+        text = self._render(self._first_messages(system, user), add_generation_prompt=True)
+        return self._encode(text + self.forced_prefix)
+
+    def append(self, reply_ids: Sequence[int], user: str) -> list[int]:
+        """Ids that follow a reply: its end marker unless it was sampled, the next user message, header, prefix."""
+        is_ended = bool(reply_ids) and reply_ids[-1] == self.end_of_turn_id
+        # Llama-2 style templates put a space before the end marker; a model that ended by itself wrote its own.
+        after_reply = self._after_reply.lstrip() if is_ended else self._after_reply
+        ids = self._encode(after_reply + self._clean(user) + self._before_reply + self.forced_prefix)
+        return ids[1:] if is_ended else ids
+
+    def decode(self, ids: Sequence[int]) -> str:
+        return self.tokenizer.decode(list(ids), skip_special_tokens=False, clean_up_tokenization_spaces=False)
+
+    def reply_text(self, ids: Sequence[int]) -> str:
+        """A sampled reply as text: with the opened prefix, without the end marker."""
+        end = len(ids)
+        while end and ids[end - 1] in self.stop_token_ids:
+            end -= 1
+        return self.opened_prefix + self.decode(ids[:end])
+
+    def _first_messages(self, system: str, user: str) -> list[Message]:
+        system, user = self._clean(system), self._clean(user)
+        if self.has_system_role:
+            return [{"role": "system", "content": system}, {"role": "user", "content": user}]
+        return [{"role": "user", "content": f"{system}\n\n{user}"}]
+
+    def _clean(self, text: str) -> str:
+        """Text that cannot pose as a chat marker. Templates trim messages, so it is trimmed here."""
+        text = text.encode("utf-8", "replace").decode("utf-8")  # tokenizers refuse lone surrogates
+        for marker in self.special_strings:
+            if marker in text and len(marker) > 1:
+                text = text.replace(marker, marker[0] + " " + marker[1:])
+        return text.strip()
+
+    def _encode(self, text: str) -> list[int]:
+        return self.tokenizer.encode(text, add_special_tokens=False)
+
+    def _render(self, messages: list[Message], *, add_generation_prompt: bool) -> str:
+        try:
+            return self.tokenizer.apply_chat_template(
+                messages,
+                tokenize=False,
+                add_generation_prompt=add_generation_prompt,
+                date_string=FIXED_DATE,
+                strftime_now=lambda _: FIXED_DATE,
+            )
+        except TemplateError as error:
+            roles = ", ".join(message["role"] for message in messages)
+            raise ChatTemplateError(
+                f"The chat template of {self.tokenizer.name_or_path!r} refuses a conversation of {roles}: {error}. "
+                "Use a template that alternates user and assistant messages."
+            ) from error
+
+    def _accepts_system_role(self) -> bool:
+        messages = [{"role": "system", "content": REPLY}, {"role": "user", "content": USER}]
+        try:
+            return REPLY in self._render(messages, add_generation_prompt=True)
+        except Exception:
+            # Templates refuse by raising whatever Jinja gives them; folding the text into the user turn is safe.
+            return False
+
+    def _end_of_reply(self) -> str:
+        """The text behind a last reply, empty where the template does not show one."""
+        messages = [*self._first_messages("be brief", USER), {"role": "assistant", "content": REPLY}]
+        try:
+            return self._render(messages, add_generation_prompt=False).partition(REPLY)[2]
+        except ChatTemplateError:
+            return ""
+
+    def _take_apart(self) -> tuple[str, str, str]:
+        """The text between a reply and the next user message, and between that message and the next reply.
+
+        The third text is the white space which some templates (Llama 2, Mistral) put before earlier replies only.
+        """
+        messages = self._first_messages("be brief", USER)
+        messages += [{"role": "assistant", "content": REPLY}, {"role": "user", "content": NEXT_USER}]
+        text = self._render(messages, add_generation_prompt=True)
+        head, found_reply, rest = text.partition(REPLY)
+        after_reply, found_user, before_reply = rest.partition(NEXT_USER)
+        if not (found_reply and found_user):
+            raise ChatTemplateError(
+                f"The chat template of {self.tokenizer.name_or_path!r} does not show earlier replies in order, so a "
+                "conversation cannot be continued by appending to it. Use agent_proxy.context_window_mode=single_turn "
+                "or another template."
+            )
+        lead = head.partition(USER)[2].removeprefix(before_reply)
+        return after_reply, before_reply, lead if lead.isspace() else ""
+
+    def _encode_reply(self, text: str) -> list[int]:
+        """Ids of a reply as a model would write it. Some tokenizers put a space before whatever they encode."""
+        if self.end_of_turn_id is None:
+            end_ids, gap = [], ""
+        else:
+            end_ids, gap = [self.end_of_turn_id], self._after_reply[: -len(self._after_reply.lstrip())]
+        opened = self._encode(self.opened_prefix)
+        ids = self._encode(self.opened_prefix + text + gap)
+        ids = ids[len(opened) :] if ids[: len(opened)] == opened else self._encode(text + gap)
+        return ids + end_ids
+
+    def _run_self_test(self) -> SelfTest:
+        """Compare appended conversations with the template's own rendering of the same messages."""
+        replies = [f"{self.opened_prefix}look, then go {n}</think><answer>Up || Left</answer>" for n in (1, 2)]
+        if self.opened_prefix.strip() != "<think>":
+            replies = [f"{self.opened_prefix}Up</answer>", f"{self.opened_prefix}Left || Up</answer>"]
+        appended = self.start("be brief", USER)
+        messages = self._first_messages("be brief", USER)
+        for number, reply in enumerate(replies):
+            reply_ids = self._encode_reply(reply.removeprefix(self.opened_prefix))
+            appended += reply_ids + self.append(reply_ids, f"question {number}")
+            messages += [{"role": "assistant", "content": reply}, {"role": "user", "content": f"question {number}"}]
+        rendered = self._render(messages, add_generation_prompt=True) + self.forced_prefix
+        if self.decode(appended) == self.decode(self._encode(rendered)):
+            is_canonical = appended == self._encode(rendered)
+            note = "" if is_canonical else "Encoding a rendered conversation splits some words differently."
+            return SelfTest(ids_are_canonical=is_canonical, keeps_reasoning=True, note=note)
+        plain = self._render([_without_reasoning(message) for message in messages], add_generation_prompt=True)
+        if rendered == plain + self.forced_prefix:
+            return SelfTest(
+                ids_are_canonical=False,
+                keeps_reasoning=False,
+                note="This chat template removes the reasoning of earlier replies; here it stays in the context, "
+                "because those tokens were sampled. Use context_window_mode=single_turn for prompts without it.",
+            )
+        raise ChatTemplateError(
+            f"The chat template of {self.tokenizer.name_or_path!r} changes earlier turns when a conversation grows:\n"
+            f"  appended: {self.decode(appended)[-300:]!r}\n  rendered: {rendered[-300:]!r}\n"
+            "Use agent_proxy.context_window_mode=single_turn or another template."
+        )
+
+
+def _special_ids(tokenizer: Any) -> dict[str, int]:
+    """Every special token by its text; `all_special_tokens` alone misses those without a role, as Llama 3's headers."""
+    added = {token.content: index for index, token in tokenizer.added_tokens_decoder.items() if token.special}
+    return added | dict(zip(tokenizer.all_special_tokens, tokenizer.all_special_ids, strict=True))
+
+
+def _without_reasoning(message: Message) -> Message:
+    if message["role"] != "assistant" or "</think>" not in message["content"]:
+        return message
+    return message | {"content": message["content"].split("</think>")[-1].lstrip("\n")}

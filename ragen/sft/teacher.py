@@ -1,0 +1,78 @@
+"""Demonstrations: a solver plays through the same prompts and tokens as the model will."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ragen.config.schema import Config
+from ragen.engine.base import Request
+from ragen.engine.scripted import ScriptedEngine
+from ragen.env.rng import Rng
+from ragen.llm_agent.build import build_chat, build_proxy, sampling_params
+from ragen.llm_agent.chat import Chat
+from ragen.llm_agent.ctx_manager import to_samples
+from ragen.llm_agent.es_manager import EsManager, Seat
+from ragen.types import Episode, Sample
+
+STUCK = "No way is left."
+"""The thought in a state that cannot be solved any more; it is true there, too."""
+
+
+def policy_reply(seat: Seat, rng: Rng, *, noise: float, max_actions: int, sep: str, enable_think: bool) -> str:
+    """A reply in the required form, behind the forced prefix: a true thought, then actions.
+
+    With probability `noise` the actions are random, else the first ones of a shortest solution.
+    """
+    env = seat.env
+    num_actions = min(max_actions, seat.num_actions_left)
+    plan = env.solve()
+    if plan and rng.random() >= noise:
+        actions = plan[:num_actions]
+    else:
+        actions = [rng.choice(list(env.actions)) for _ in range(num_actions)]
+    answer = f" {sep} ".join(env.actions[action] for action in actions) + "</answer>"
+    return f"{env.hint() or STUCK}</think><answer>{answer}" if enable_think else answer
+
+
+def scripted_policy(config: Config, environments: EsManager, *, noise: float, seed: int) -> Callable[[Request], str]:
+    """A reply function for ScriptedEngine that plays the seats of `environments`; noise 1 is the random policy."""
+    agent = config.agent_proxy
+
+    def reply(request: Request) -> str:
+        return policy_reply(
+            environments.seats[request.session],
+            Rng(seed, "teacher", request.seed),
+            noise=noise,
+            max_actions=agent.max_actions_per_turn,
+            sep=agent.action_sep,
+            enable_think=agent.enable_think,
+        )
+
+    return reply
+
+
+def play_policy(
+    config: Config, environments: EsManager, *, noise: float, base_seed: int, seed: int = 0, chat: Chat | None = None
+) -> list[Episode]:
+    """Episodes of the solver (noise 0), the random policy (noise 1) or anything between.
+
+    With a chat the replies are recorded as token ids, as if a model had sampled them.
+    """
+    reply = scripted_policy(config, environments, noise=noise, seed=seed)
+    engine = ScriptedEngine(reply, chat.tokenizer if chat else None)
+    proxy = build_proxy(config, engine, chat)
+    params = sampling_params(config, chat, is_validation=False)
+    return proxy.rollout(environments, base_seed=base_seed, noise_seed=seed, params=params)
+
+
+def demonstrations(
+    config: Config, tokenizer: object, *, noise: float, base_seed: int, seed: int
+) -> tuple[list[Sample], list[Episode]]:
+    """Training sequences of a noisy teacher on the training environments of `config`."""
+    environments = EsManager(config.es_manager.train, config.custom_envs)
+    chat = build_chat(config, tokenizer)
+    episodes = play_policy(config, environments, noise=noise, base_seed=base_seed, seed=seed, chat=chat)
+    environments.close()
+    is_full = config.agent_proxy.context_window_mode == "full"
+    scores = [episode.score for episode in episodes]
+    return to_samples(episodes, scores, is_full_context=is_full, use_turn_scores=False), episodes

@@ -1,0 +1,49 @@
+"""What a person sees: progress bars on long work, tables at its end; quiet when nobody watches."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Protocol
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+# A pipe has no width of its own; tables must not be cut there.
+console = Console(width=None if sys.stdout.isatty() else 140)
+
+
+class Advance(Protocol):
+    def __call__(self, note: str = "") -> None: ...
+
+
+@contextmanager
+def progress(title: str, total: int) -> Iterator[Advance]:
+    """A bar that counts to `total`; each call moves it by one. Nothing is drawn when the output is no terminal."""
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+        TextColumn("{task.fields[note]}"),
+    )
+    with Progress(*columns, console=console, disable=not console.is_terminal, transient=True) as bar:
+        task = bar.add_task(title, total=total, note="")
+
+        def advance(note: str = "") -> None:
+            bar.update(task, advance=1, note=note)
+
+        yield advance
+
+
+def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """A table; the first column is text, the others are numbers. Narrow screens fold cells, nothing is cut."""
+    table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    for index, column in enumerate(columns):
+        table.add_column(column, justify="left" if index == 0 else "right", overflow="fold")
+    for row in rows:
+        table.add_row(*row)
+    console.print(table)

@@ -1,0 +1,160 @@
+"""The records that cross module borders: turns, episodes, groups and training samples.
+
+Episodes are plain data (lists, numbers, strings). They are what a rollout returns, what the filter reads, what
+is written to disk as JSON lines and what `ragen show` prints.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+Message = dict[str, str]
+"""A chat message: role and content."""
+
+Metrics = dict[str, float]
+"""Metric path -> number."""
+
+
+class Status(StrEnum):
+    """How an episode ended."""
+
+    SOLVED = "solved"
+    FAILED = "failed"
+    """The environment ended the episode without success."""
+    OUT_OF_TURNS = "out_of_turns"
+    OUT_OF_ACTIONS = "out_of_actions"
+    CONTEXT_FULL = "context_full"
+    """The next prompt and a full answer no longer fitted into max_model_len."""
+    ENV_ERROR = "env_error"
+    """The environment raised; `Episode.error` says what."""
+    ENGINE_ERROR = "engine_error"
+    """The engine gave up on a reply; `Episode.error` says why."""
+
+    @property
+    def is_fault(self) -> bool:
+        """The machinery failed, not the agent: the episode says nothing about the policy."""
+        return self in (Status.ENV_ERROR, Status.ENGINE_ERROR)
+
+
+@dataclass(kw_only=True, slots=True)
+class Turn:
+    """One exchange: what the agent saw, said and received."""
+
+    user: str
+    """The user message that asked for this reply."""
+    prompt_ids: list[int]
+    """[num_prompt_tokens] In `full` context mode what was appended since the last reply, else the whole prompt."""
+    response_ids: list[int]
+    """[num_response_tokens] Exactly as sampled."""
+    logprobs: list[float]
+    """[num_response_tokens] From the engine, at the sampling temperature, before any top-p or top-k cut."""
+    text: str
+    """The reply as text, with the forced prefix."""
+    stop_reason: str
+    thought: str = ""
+    """What stood between the think tags."""
+    actions: list[str] = field(default_factory=list)
+    """Parsed action names, known or not, at most max_actions_per_turn."""
+    executed: list[str] = field(default_factory=list)
+    """The actions the environment received."""
+    is_parsed: bool = True
+    """The reply had the required form."""
+    num_dropped_actions: int = 0
+    """Known actions that were not executed: beyond the turn's cap, the episode's budget or the end."""
+    num_dropped_turns: int = 0
+    """Earlier turns cut from this prompt to fit it into the context."""
+    reward: float = 0.0
+    """Sum of the environment's rewards for the actions of this turn."""
+    penalty: float = 0.0
+    """Format penalty of this turn, zero or negative."""
+    info: dict[str, float] = field(default_factory=dict)
+    """Numbers the environment reported, last action wins."""
+
+
+@dataclass(kw_only=True, slots=True)
+class Episode:
+    """One play of one level."""
+
+    tag: str
+    env_type: str
+    group_id: int
+    member: int
+    seed: int
+    """Fixes the level; members of a group share it."""
+    system: str = ""
+    """The system message."""
+    turns: list[Turn] = field(default_factory=list)
+    status: Status = Status.OUT_OF_TURNS
+    error: str = ""
+    final_observation: str = ""
+    """The state after the last action."""
+
+    @property
+    def is_success(self) -> bool:
+        return self.status is Status.SOLVED
+
+    @property
+    def reward(self) -> float:
+        """Sum of the environment's rewards."""
+        return sum(turn.reward for turn in self.turns)
+
+    @property
+    def penalty(self) -> float:
+        return sum(turn.penalty for turn in self.turns)
+
+    @property
+    def score(self) -> float:
+        """What training maximises: environment rewards and format penalties."""
+        return self.reward + self.penalty
+
+    @property
+    def num_actions(self) -> int:
+        return sum(len(turn.executed) for turn in self.turns)
+
+    def messages(self) -> list[Message]:
+        """The conversation in chat form."""
+        messages = [{"role": "system", "content": self.system}]
+        for turn in self.turns:
+            messages += [{"role": "user", "content": turn.user}, {"role": "assistant", "content": turn.text}]
+        return messages
+
+
+@dataclass(kw_only=True, slots=True)
+class Group:
+    """The episodes that share a level; kept or dropped as a whole."""
+
+    group_id: int
+    episodes: list[Episode]
+
+    @property
+    def is_complete(self) -> bool:
+        """No member was lost to a fault; only complete groups are trained on."""
+        return not any(episode.status.is_fault for episode in self.episodes)
+
+
+def group_episodes(episodes: Iterable[Episode]) -> list[Group]:
+    """Episodes by group id, in order of first appearance."""
+    groups: dict[int, list[Episode]] = {}
+    for episode in episodes:
+        groups.setdefault(episode.group_id, []).append(episode)
+    return [Group(group_id=group_id, episodes=members) for group_id, members in groups.items()]
+
+
+@dataclass(kw_only=True, slots=True)
+class Sample:
+    """One training sequence: an episode in `full` context mode, one turn in the limited modes."""
+
+    group_id: int
+    member: int
+    input_ids: list[int]
+    """[seq] Prompts and replies, concatenated as the engine saw and wrote them."""
+    loss_mask: list[int]
+    """[seq] 1 exactly on sampled tokens."""
+    logprobs: list[float]
+    """[seq] The engine's log-prob of each sampled token, 0.0 elsewhere."""
+    turn_spans: list[tuple[int, int]]
+    """[turns] Start and end (exclusive) of each reply in input_ids."""
+    turn_scores: list[float]
+    """[turns] What the end of each reply earns; their sum is the score of the sample."""

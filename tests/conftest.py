@@ -1,0 +1,25 @@
+"""What every test shares: one thread per process, no network, no screen."""
+
+import os
+
+# Before torch is imported: OpenMP reads its variables once. Several busy processes on a few cores, each with a
+# thread per core, are up to 50 times slower than with one thread each.
+for name, value in {
+    "OMP_NUM_THREADS": "1",
+    "OMP_WAIT_POLICY": "passive",
+    "GOMP_SPINCOUNT": "0",
+    "TOKENIZERS_PARALLELISM": "false",
+    "HF_HUB_OFFLINE": "1",
+    "WANDB_MODE": "offline",
+    "MPLBACKEND": "Agg",
+}.items():
+    os.environ.setdefault(name, value)
+
+from contextlib import suppress  # noqa: E402
+
+with suppress(ImportError):  # the GPU machine has pytest alone
+    from hypothesis import settings
+
+    # A shared machine stalls now and then, so an example's duration says nothing about the code.
+    settings.register_profile("ragen", deadline=None)
+    settings.load_profile("ragen")

@@ -1,0 +1,117 @@
+"""The two bandits: who pays what, and what a group shares."""
+
+import statistics
+
+import pytest
+
+from ragen.env import make_env
+from ragen.env.bandit.env import ARMS
+from ragen.errors import ConfigError
+
+
+def arm(env, name: str) -> int:
+    return next(action for action, other in env.actions.items() if other == name)
+
+
+def test_there_are_twelve_training_pairs_and_eight_test_pairs_with_distinct_names():
+    assert {split: len(pairs) for split, pairs in ARMS.items()} == {"train": 12, "test": 8}
+    names = [name.lower() for pairs in ARMS.values() for pair in pairs for name in pair]
+    assert len(set(names)) == 40
+    assert all(1 <= len(name.split()) <= 2 for name in names)
+
+
+def test_the_safe_arm_always_pays_a_tenth():
+    env = make_env("bandit")
+    for seed in range(20):
+        env.reset(seed)
+        result = env.step(arm(env, env.low))
+        assert (result.reward, result.is_done, result.info["success"]) == (0.1, True, 0.0)
+
+
+def test_the_risky_arm_pays_one_in_a_quarter_of_the_pulls():
+    env = make_env("bandit")
+    rewards = []
+    for member in range(2000):
+        env.reset(3, member)
+        result = env.step(arm(env, env.high))
+        assert result.info["success"] == 1.0
+        rewards.append(result.reward)
+    assert set(rewards) == {0.0, 1.0}
+    assert statistics.mean(rewards) == pytest.approx(0.25, abs=0.04)
+
+
+def test_a_group_shares_names_and_order_but_not_the_luck():
+    env = make_env("bandit")
+    seen, rewards = set(), set()
+    for member in range(32):
+        seen.add((env.reset(11, member), tuple(env.actions.items())))
+        rewards.add(env.step(arm(env, env.high)).reward)
+    assert len(seen) == 1
+    assert rewards == {0.0, 1.0}
+
+
+def test_every_pair_and_both_orders_occur():
+    env = make_env("bandit", {"split": "test"})
+    orders = {(env.reset(seed), tuple(env.actions.values()))[1] for seed in range(300)}
+    assert orders == {order for low, high in ARMS["test"] for order in ((low, high), (high, low))}
+
+
+def test_ids_start_where_the_config_says():
+    assert list(make_env("bandit").actions) == [1, 2]
+    assert list(make_env("bandit", {"action_space_start": 0}).actions) == [0, 1]
+
+
+def test_the_text_after_the_pull_states_arm_and_points():
+    env = make_env("bandit")
+    first = env.reset(0)
+    assert env.low in first and env.high in first
+    assert env.step(arm(env, env.low)).observation == f"You pulled {env.low} and got 0.1 points."
+
+
+def test_an_id_that_is_no_arm_earns_nothing_and_is_invalid():
+    for env_type in ("bandit", "two_armed_bandit"):
+        env = make_env(env_type)
+        env.reset(0)
+        result = env.step(99)
+        assert (result.reward, result.is_done) == (0.0, True)
+        assert (result.info["action_is_valid"], result.info["success"]) == (0.0, 0.0)
+
+
+@pytest.mark.parametrize("action, mean", [(1, 0.2), (2, 0.325)])
+def test_the_arms_of_the_two_armed_bandit_have_their_means(action: int, mean: float):
+    env = make_env("two_armed_bandit")
+    rewards = []
+    for member in range(3000):
+        env.reset(0, member)
+        rewards.append(env.step(action).reward)
+    assert statistics.mean(rewards) == pytest.approx(mean, abs=0.04)
+    lucky = sum(reward > 0.6 for reward in rewards) / 3000
+    assert lucky == pytest.approx(0.25 if action == 2 else 0, abs=0.04)
+
+
+def test_the_two_armed_bandit_counts_its_arms_and_success_means_finished():
+    env = make_env("two_armed_bandit")
+    env.reset(5)
+    info = env.step(1).info
+    assert (info["n_low_arm"], info["n_high_arm"], info["n_invalid"], info["success"]) == (1, 0, 0, 1)
+
+
+def test_only_the_order_of_the_names_in_the_text_changes_with_the_seed():
+    env = make_env("two_armed_bandit")
+    texts = {env.reset(seed) for seed in range(20)}
+    assert len(texts) == 2
+    assert env.actions == {1: "phoenix", 2: "dragon"}
+
+
+@pytest.mark.parametrize(
+    "env_type, config, named",
+    [
+        ("bandit", {"split": "val"}, "bandit.split"),
+        ("bandit", {"action_space_start": -1}, "bandit.action_space_start"),
+        ("two_armed_bandit", {"low_risk_name": " "}, "two_armed_bandit.low_risk_name"),
+        ("two_armed_bandit", {"low_risk_name": "Dragon"}, "two_armed_bandit.high_risk_name"),
+    ],
+)
+def test_a_bad_option_is_named(env_type: str, config: dict, named: str):
+    with pytest.raises(ConfigError, match=named):
+        make_env(env_type, config)

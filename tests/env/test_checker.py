@@ -1,0 +1,139 @@
+"""The shared checks pass for every registered type and catch what they are there for."""
+
+from dataclasses import dataclass
+from functools import partial
+
+import pytest
+
+from ragen.env import REGISTRY, Env, StepResult, check_env, make_env
+
+VARIANTS = [
+    *((env_type, {}, env_type in ("frozen_lake", "gymnasium")) for env_type in REGISTRY),
+    ("bandit", {"split": "test", "action_space_start": 0}, False),
+    ("sokoban", {"num_boxes": 1, "observation_format": "grid_coord"}, False),
+    ("sokoban", {"dim_x": 8, "dim_y": 8, "num_boxes": 2, "search_depth": 10, "observation_format": "coord"}, False),
+    ("frozen_lake", {"is_slippery": False}, False),
+    ("frozen_lake", {"success_rate": 1.0, "observation_format": "grid_coord"}, False),
+]
+
+
+@pytest.mark.parametrize("env_type, config, has_noise", VARIANTS)
+def test_every_environment_keeps_its_promises(env_type: str, config: dict, has_noise: bool):
+    check_env(partial(make_env, env_type, config), seeds=range(5), has_noise=has_noise)
+
+
+@dataclass(frozen=True)
+class CountingConfig:
+    """A config with a step limit."""
+
+    max_steps: int = 3
+
+
+class CountingEnv(Env):
+    """Counts its steps up to the limit; the last one succeeds."""
+
+    config_class = CountingConfig
+    names = {1: "Count", 2: "Wait"}
+    first = "0"
+
+    def __init__(self, config: CountingConfig | None = None) -> None:
+        super().__init__(config or CountingConfig())
+        self.count = 0
+
+    def reset(self, seed: int, member: int = 0) -> str:
+        self.count = 0
+        return self.first
+
+    def step(self, action: int) -> StepResult:
+        self.count += 1
+        return StepResult(observation=self.render(), reward=self.reward(), is_done=self.is_done(), info=self.info())
+
+    def render(self) -> str:
+        return str(self.count)
+
+    def is_done(self) -> bool:
+        return self.count >= self.config.max_steps
+
+    def reward(self) -> float:
+        return 0.0
+
+    def info(self) -> dict[str, float]:
+        return {"action_is_valid": 1.0, "action_is_effective": 1.0, "success": float(self.is_done())}
+
+    @property
+    def actions(self) -> dict[int, str]:
+        return self.names
+
+    def solve(self) -> list[int] | None:
+        return [1] * 3
+
+
+class Endless(CountingEnv):
+    def is_done(self) -> bool:
+        return False
+
+
+class NotFinite(CountingEnv):
+    def reward(self) -> float:
+        return float("nan")
+
+
+class NoInfo(CountingEnv):
+    def info(self) -> dict[str, float]:
+        return {"success": 0.0}
+
+
+class TwinActions(CountingEnv):
+    names = {1: "Count", 2: "COUNT"}
+
+
+class OtherRender(CountingEnv):
+    first = "start"
+
+
+class WrongSolution(CountingEnv):
+    def solve(self) -> list[int] | None:
+        return [1]
+
+
+class MemberText(CountingEnv):
+    def reset(self, seed: int, member: int = 0) -> str:
+        self.count = member
+        return str(member)
+
+
+class Salted(CountingEnv):
+    """Its level comes from Python's own hash, which differs from process to process."""
+
+    def __init__(self, config: CountingConfig | None = None) -> None:
+        super().__init__(config)
+        self.level = str(hash("level"))
+
+    def reset(self, seed: int, member: int = 0) -> str:
+        self.count = 0
+        return self.level
+
+    def render(self) -> str:
+        return self.level
+
+
+def test_a_good_environment_passes():
+    check_env(CountingEnv, seeds=[0, 1])
+
+
+@pytest.mark.parametrize(
+    "broken, reason",
+    [
+        (Endless, "max_steps"),
+        (NotFinite, "finite"),
+        (NoInfo, "action_is_valid"),
+        (TwinActions, "unique"),
+        (OtherRender, "render"),
+        (WrongSolution, "success"),
+        (MemberText, "differs from"),
+        (Salted, "fresh process"),
+    ],
+)
+def test_a_broken_promise_is_named(broken: type[CountingEnv], reason: str):
+    with pytest.raises(AssertionError, match=reason):
+        check_env(broken, seeds=[0])

@@ -1,0 +1,152 @@
+"""Small tokenizers with chat templates in the styles of the families people train."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+from transformers import PreTrainedTokenizerFast
+
+LINES = [
+    "You are a helpful assistant. Actions: Up, Down, Break. You have 6 actions, at most 2 per answer, separated by ||.",
+    "Turn 1 Turn 2 Turn 3 State: count 0 count 1 level 7 Reward: 1 Reward: 0 Your last answer had no usable action.",
+    "Actions left: 6. Reply with <think>your thoughts</think><answer>your actions</answer> in at most 40 tokens.",
+    "system user assistant model be brief look, then go </think><answer>Up || Left</answer> Earlier turns: reward",
+]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Family:
+    """A chat template and the special tokens around it."""
+
+    template: str
+    special: tuple[str, ...]
+    eos: str
+    bos: str | None = None
+    has_metaspace: bool = False
+    """Sentencepiece style: spaces become ▁ and one is put before every text."""
+
+
+_CHATML = (
+    "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ CONTENT }}<|im_end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+_CHATML_TOKENS = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
+_WITHOUT_REASONING = "(m.content.split('</think>')[-1].lstrip('\n') if m.role == 'assistant' else m.content)"
+_LLAMA3 = (
+    "{{ bos_token }}{% if not date_string is defined %}{% set date_string = 'long ago' %}{% endif %}"
+    "{% if messages[0].role == 'system' %}{% set system = messages[0].content | trim %}{% set messages = messages[1:] %}"
+    "{% else %}{% set system = '' %}{% endif %}"
+    "<|start_header_id|>system<|end_header_id|>\n\nToday: {{ date_string }}\n\n{{ system }}<|eot_id|>"
+    "{% for m in messages %}<|start_header_id|>{{ m.role }}<|end_header_id|>\n\n{{ m.content | trim }}<|eot_id|>"
+    "{% endfor %}{% if add_generation_prompt %}<|start_header_id|>assistant<|end_header_id|>\n\n{% endif %}"
+)
+_LLAMA3_TOKENS = ("<|begin_of_text|>", "<|end_of_text|>", "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>")
+
+FAMILIES = {
+    "qwen2.5": Family(template=_CHATML.replace("CONTENT", "m.content"), special=_CHATML_TOKENS, eos="<|im_end|>"),
+    "llama3": Family(template=_LLAMA3, special=_LLAMA3_TOKENS, bos="<|begin_of_text|>", eos="<|eot_id|>"),
+    # As the base model is configured: the end of a turn has no role among the tokenizer's special tokens.
+    "llama3_base": Family(template=_LLAMA3, special=_LLAMA3_TOKENS, bos="<|begin_of_text|>", eos="<|end_of_text|>"),
+    "smollm2": Family(
+        template="{% if messages[0].role != 'system' %}<|im_start|>system\nYou are a small model.<|im_end|>\n{% endif %}"
+        + _CHATML.replace("CONTENT", "m.content"),
+        special=_CHATML_TOKENS,
+        bos="<|im_start|>",
+        eos="<|im_end|>",
+    ),
+    "qwen3": Family(template=_CHATML.replace("CONTENT", _WITHOUT_REASONING), special=_CHATML_TOKENS, eos="<|im_end|>"),
+    "deepseek": Family(
+        template="{{ bos_token }}{% for m in messages %}{% if m.role == 'system' %}{{ m.content }}"
+        "{% elif m.role == 'user' %}<｜User｜>{{ m.content }}"
+        "{% else %}<｜Assistant｜>{{ m.content.split('</think>')[-1] }}{{ eos_token }}{% endif %}{% endfor %}"
+        "{% if add_generation_prompt %}<｜Assistant｜><think>\n{% endif %}",
+        special=("<｜begin｜>", "<｜end｜>", "<｜User｜>", "<｜Assistant｜>"),
+        bos="<｜begin｜>",
+        eos="<｜end｜>",
+    ),
+    # Opens the think block like DeepSeek's, but shows earlier replies as they were.
+    "opens_think": Family(
+        template=_CHATML.replace("CONTENT", "m.content").replace("assistant\n{%", "assistant\n<think>\n{%"),
+        special=_CHATML_TOKENS,
+        eos="<|im_end|>",
+    ),
+    "gemma": Family(
+        template="{{ bos_token }}{% if messages[0].role == 'system' %}{{ raise_exception('no system role') }}{% endif %}"
+        "{% for m in messages %}<start_of_turn>{{ 'model' if m.role == 'assistant' else m.role }}\n"
+        "{{ m.content | trim }}<end_of_turn>\n{% endfor %}"
+        "{% if add_generation_prompt %}<start_of_turn>model\n{% endif %}",
+        special=("<eos>", "<bos>", "<start_of_turn>", "<end_of_turn>"),
+        bos="<bos>",
+        eos="<eos>",
+    ),
+    "llama2": Family(
+        template="{% if messages[0].role == 'system' %}{% set intro = '<<SYS>>\n' + messages[0].content + '\n<</SYS>>\n\n' %}"
+        "{% set messages = messages[1:] %}{% else %}{% set intro = '' %}{% endif %}{% for m in messages %}"
+        "{% if m.role == 'user' %}{{ bos_token }}[INST] {{ intro if loop.first else '' }}{{ m.content.strip() }} [/INST]"
+        "{% else %}{{ ' ' + m.content.strip() + ' ' + eos_token }}{% endif %}{% endfor %}",
+        special=("<unk>", "<s>", "</s>"),
+        bos="<s>",
+        eos="</s>",
+        has_metaspace=True,
+    ),
+    "dated": Family(
+        template="{{ strftime_now('%d %B %Y') }}" + _CHATML.replace("CONTENT", "m.content"),
+        special=_CHATML_TOKENS,
+        eos="<|im_end|>",
+    ),
+}  # fmt: skip
+
+APPENDABLE = [name for name in FAMILIES if name not in ("qwen3", "deepseek", "dated")]
+"""Families whose template shows earlier replies as they were written."""
+
+CANNOT_GROW = {
+    "numbered": _CHATML.replace("{{ m.role }}", "{{ loop.index }} of {{ messages | length }} {{ m.role }}"),
+    "system_moves": (
+        "{% for m in messages %}{% if m.role == 'user' %}[INST] "
+        "{% if loop.last %}{{ messages[0].content }}\n\n{% endif %}{{ m.content }} [/INST]"
+        "{% elif m.role == 'assistant' %}{{ m.content }}<|im_end|>{% endif %}{% endfor %}"
+    ),
+    "last_turn_only": "{{ messages[0].content }}\n{{ messages[-1].content }}\n<|im_start|>",
+}
+
+
+def make_family(template: str) -> Family:
+    return Family(template=template.replace("CONTENT", "m.content"), special=_CHATML_TOKENS, eos="<|im_end|>")
+
+
+@cache
+def make_tokenizer(family: Family) -> Any:
+    """A tokenizer of about 500 tokens trained on a few lines of prompts; any text can be encoded."""
+    bytes_ = [f"<0x{value:02X}>" for value in range(256)]
+    if family.has_metaspace:
+        tokenizer = Tokenizer(models.BPE(byte_fallback=True, unk_token="<unk>"))
+        tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="first", split=False)
+        tokenizer.decoder = decoders.Sequence(
+            [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
+        )
+        # Each line by itself: without a split, a merge could otherwise span words that never meet in a prompt.
+        trainer = trainers.BpeTrainer(vocab_size=420, special_tokens=[*family.special, *bytes_], show_progress=False)
+        lines = [f"{letter}" for line in LINES for letter in line]
+    else:
+        tokenizer = Tokenizer(models.BPE())
+        tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+        tokenizer.decoder = decoders.ByteLevel()
+        alphabet = pre_tokenizers.ByteLevel.alphabet()
+        trainer = trainers.BpeTrainer(
+            vocab_size=520, special_tokens=list(family.special), initial_alphabet=alphabet, show_progress=False
+        )
+        lines = LINES * 2
+    tokenizer.train_from_iterator(lines, trainer)
+    roles = {"bos_token": family.bos, "eos_token": family.eos}
+    return PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer,
+        chat_template=family.template,
+        **{role: token for role, token in roles.items() if token},
+    )
+
+
+def family_tokenizer(name: str) -> Any:
+    return make_tokenizer(FAMILIES[name])
