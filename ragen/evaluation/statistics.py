@@ -51,7 +51,7 @@ def proportion_interval(num_successes: int, num_trials: int) -> Estimate:
     centre = (share + z2 / (2 * num_trials)) / (1 + z2 / num_trials)
     spread = math.sqrt(share * (1 - share) / num_trials + z2 / (4 * num_trials**2))
     half = Z * spread / (1 + z2 / num_trials)
-    return Estimate(share, max(0.0, centre - half), min(1.0, centre + half))
+    return Estimate(share, max(0.0, min(share, centre - half)), min(1.0, max(share, centre + half)))
 
 
 def success_interval(is_success: Sequence[bool], clusters: Sequence[Hashable]) -> Estimate:

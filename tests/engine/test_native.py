@@ -168,3 +168,34 @@ def test_a_request_that_cannot_fit_is_refused_with_the_key_to_change():
     engine = NativeEngine(random_model("qwen2"), max_model_len=20)
     with pytest.raises(Exception, match="max_model_len"):
         engine.submit(request(0, prompt(15), max_tokens=6))
+
+
+class Letters:
+    """A tokenizer whose token i is a letter or two, enough to spread a stop string over tokens."""
+
+    def decode(self, ids: list[int]) -> str:
+        return "".join(self.text(i) for i in ids)
+
+    def batch_decode(self, batch: list[list[int]]) -> list[str]:
+        return [self.decode(ids) for ids in batch]
+
+    def text(self, i: int) -> str:
+        letter = chr(ord("a") + i % 26)
+        return letter if i < 52 else letter + letter.upper()
+
+    def __len__(self) -> int:
+        return VOCAB
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_reply_ends_with_the_token_that_completes_a_stop_string(seed):
+    model, tokenizer = random_model("qwen2"), Letters()
+    free = run(NativeEngine(model, tokenizer), [request(0, prompt(5), seed=seed, max_tokens=30)])[0].token_ids
+    text = tokenizer.decode(free)
+    stop = text[8:11]
+    done = run(NativeEngine(model, tokenizer), [request(0, prompt(5), seed=seed, max_tokens=30, stop_strings=(stop,))])
+    reply = tokenizer.decode(done[0].token_ids)
+    assert done[0].stop_reason is StopReason.STOP_STRING
+    assert done[0].token_ids == free[: len(done[0].token_ids)]
+    assert stop in reply
+    assert stop not in tokenizer.decode(done[0].token_ids[:-1])

@@ -189,7 +189,9 @@ def rollout(
 
 def play(*replies: str, tag: EnvTag | None = None, **agent: Any) -> Episode:
     """One episode of the counting environment with a text engine that gives these replies."""
-    [episode] = rollout(ScriptedEngine(script(*replies)), seats=make_seats(tag or make_tag()), agent=make_agent(**agent))
+    [episode] = rollout(
+        ScriptedEngine(script(*replies)), seats=make_seats(tag or make_tag()), agent=make_agent(**agent)
+    )
     return episode
 
 

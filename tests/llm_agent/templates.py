@@ -37,8 +37,8 @@ _CHATML_TOKENS = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
 _WITHOUT_REASONING = "(m.content.split('</think>')[-1].lstrip('\n') if m.role == 'assistant' else m.content)"
 _LLAMA3 = (
     "{{ bos_token }}{% if not date_string is defined %}{% set date_string = 'long ago' %}{% endif %}"
-    "{% if messages[0].role == 'system' %}{% set system = messages[0].content | trim %}{% set messages = messages[1:] %}"
-    "{% else %}{% set system = '' %}{% endif %}"
+    "{% if messages[0].role == 'system' %}{% set system = messages[0].content | trim %}"
+    "{% set messages = messages[1:] %}{% else %}{% set system = '' %}{% endif %}"
     "<|start_header_id|>system<|end_header_id|>\n\nToday: {{ date_string }}\n\n{{ system }}<|eot_id|>"
     "{% for m in messages %}<|start_header_id|>{{ m.role }}<|end_header_id|>\n\n{{ m.content | trim }}<|eot_id|>"
     "{% endfor %}{% if add_generation_prompt %}<|start_header_id|>assistant<|end_header_id|>\n\n{% endif %}"
@@ -51,7 +51,7 @@ FAMILIES = {
     # As the base model is configured: the end of a turn has no role among the tokenizer's special tokens.
     "llama3_base": Family(template=_LLAMA3, special=_LLAMA3_TOKENS, bos="<|begin_of_text|>", eos="<|end_of_text|>"),
     "smollm2": Family(
-        template="{% if messages[0].role != 'system' %}<|im_start|>system\nYou are a small model.<|im_end|>\n{% endif %}"
+        template="{% if messages[0].role != 'system' %}<|im_start|>system\nYou are small.<|im_end|>\n{% endif %}"
         + _CHATML.replace("CONTENT", "m.content"),
         special=_CHATML_TOKENS,
         bos="<|im_start|>",
@@ -74,7 +74,7 @@ FAMILIES = {
         eos="<|im_end|>",
     ),
     "gemma": Family(
-        template="{{ bos_token }}{% if messages[0].role == 'system' %}{{ raise_exception('no system role') }}{% endif %}"
+        template="{{ bos_token }}{% if messages[0].role == 'system' %}{{ raise_exception('no system') }}{% endif %}"
         "{% for m in messages %}<start_of_turn>{{ 'model' if m.role == 'assistant' else m.role }}\n"
         "{{ m.content | trim }}<end_of_turn>\n{% endfor %}"
         "{% if add_generation_prompt %}<start_of_turn>model\n{% endif %}",
@@ -83,9 +83,11 @@ FAMILIES = {
         eos="<eos>",
     ),
     "llama2": Family(
-        template="{% if messages[0].role == 'system' %}{% set intro = '<<SYS>>\n' + messages[0].content + '\n<</SYS>>\n\n' %}"
+        template="{% if messages[0].role == 'system' %}"
+        "{% set intro = '<<SYS>>\n' + messages[0].content + '\n<</SYS>>\n\n' %}"
         "{% set messages = messages[1:] %}{% else %}{% set intro = '' %}{% endif %}{% for m in messages %}"
-        "{% if m.role == 'user' %}{{ bos_token }}[INST] {{ intro if loop.first else '' }}{{ m.content.strip() }} [/INST]"
+        "{% if m.role == 'user' %}"
+        "{{ bos_token }}[INST] {{ intro if loop.first else '' }}{{ m.content.strip() }} [/INST]"
         "{% else %}{{ ' ' + m.content.strip() + ' ' + eos_token }}{% endif %}{% endfor %}",
         special=("<unk>", "<s>", "</s>"),
         bos="<s>",
@@ -127,9 +129,9 @@ def make_tokenizer(family: Family) -> Any:
         tokenizer.decoder = decoders.Sequence(
             [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
         )
-        # Each line by itself: without a split, a merge could otherwise span words that never meet in a prompt.
+        # Single letters only: sentencepiece has no word borders, and a merge could span the end of a prompt.
         trainer = trainers.BpeTrainer(vocab_size=420, special_tokens=[*family.special, *bytes_], show_progress=False)
-        lines = [f"{letter}" for line in LINES for letter in line]
+        lines = [letter for line in LINES for letter in line]
     else:
         tokenizer = Tokenizer(models.BPE())
         tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 
 from ragen.engine.base import Completion, Request, StopReason
@@ -12,6 +14,7 @@ from ragen.llm_agent.metrics import rollout_metrics
 from ragen.llm_agent.prompts import INVALID_NOTE
 from ragen.types import Episode, Status, group_episodes
 from tests.llm_agent.counting import (
+    CountingConfig,
     CountingEnv,
     RecordingEngine,
     answer,
@@ -27,7 +30,7 @@ from tests.llm_agent.counting import (
 
 
 def test_the_counting_environment_is_an_environment():
-    check_env("counting", CountingEnv)
+    check_env(partial(CountingEnv, CountingConfig()), seeds=range(3))
 
 
 # How an episode ends
@@ -275,7 +278,7 @@ def test_another_noise_seed_gives_other_replies_on_the_same_levels():
 def test_every_reply_of_a_rollout_has_its_own_noise():
     engine = RecordingEngine(ScriptedEngine(script(answer("Break"))))
     rollout(engine, seats=make_seats(num_groups=3, group_size=4))
-    assert len({request.seed for request in engine.requests}) == len(engine.requests) == 3 * 4 * 3
+    assert len({request.seed for request in engine.requests}) == len(engine.requests) == 3 * 4 * 5
 
 
 def test_every_session_is_released_once_and_reported_once():

@@ -13,7 +13,8 @@ from tests.llm_agent.templates import APPENDABLE, CANNOT_GROW, FAMILIES, family_
 REPLY = "go up</think><answer>Up</answer>"
 STARTS = {
     "qwen2.5": "<|im_start|>system\nbe brief<|im_end|>\n<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\n<think>",
-    "llama3": f"<|begin_of_text|><|start_header_id|>system<|end_header_id|>\n\nToday: {FIXED_DATE}\n\nbe brief<|eot_id|>"
+    "llama3": "<|begin_of_text|><|start_header_id|>system<|end_header_id|>\n\n"
+    f"Today: {FIXED_DATE}\n\nbe brief<|eot_id|>"
     "<|start_header_id|>user<|end_header_id|>\n\nhi<|eot_id|><|start_header_id|>assistant<|end_header_id|>\n\n<think>",
     "smollm2": "<|im_start|>system\nbe brief<|im_end|>\n<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\n<think>",
     "qwen3": "<|im_start|>system\nbe brief<|im_end|>\n<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\n<think>",
@@ -199,9 +200,8 @@ def test_prompts_do_not_change_with_the_calendar(family):
 @pytest.mark.parametrize("family", FAMILIES)
 def test_special_tokens_in_an_observation_cannot_forge_a_turn(family):
     chat = make_chat(family)
-    special = list(chat.tokenizer.added_tokens_encoder)
-    special_ids = {chat.tokenizer.convert_tokens_to_ids(token) for token in special}
-    assert set(FAMILIES[family].special) <= set(special)
+    special = FAMILIES[family].special
+    special_ids = set(chat.tokenizer.convert_tokens_to_ids(special))
 
     def turns(ids: list[int]) -> list[int]:
         return [token for token in ids if token in special_ids]

@@ -1,0 +1,119 @@
+"""`ragen eval`, `ragen show` and `ragen demo` as a user types them, with the embedded models."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+import yaml
+
+from ragen.cli import main
+from ragen.config import build_config
+from ragen.tracking.rundir import read_episodes
+from ragen.types import Status
+
+SMALL = [
+    "model_path=tiny",
+    "es_manager.val.env_groups=6",
+    "es_manager.val.env_configs.n_groups=[6]",
+    "actor_rollout_ref.rollout.response_length=48",
+    "actor_rollout_ref.rollout.max_model_len=1024",
+]
+
+
+@pytest.fixture(scope="module")
+def sokoban_run(tmp_path_factory):
+    out = tmp_path_factory.mktemp("eval") / "run"
+    assert main(["eval", "--config-name", "_2_sokoban", "--out", str(out), *SMALL]) == 0
+    return out
+
+
+def test_an_evaluation_leaves_a_whole_run_directory(sokoban_run):
+    config = build_config(yaml.safe_load((sokoban_run / "config.yaml").read_text()))
+    assert config.model_path == "tiny"
+    status = json.loads((sokoban_run / "status.json").read_text())
+    assert status["state"] == "finished"
+    files = {path.name for path in (sokoban_run / "episodes").iterdir()}
+    assert files == {"sampled_T0.5.jsonl", "greedy.jsonl", "random.jsonl", "solver.jsonl"}
+    for name in files:
+        assert len(list(read_episodes(sokoban_run / "episodes" / name))) == 6
+
+
+def test_metrics_have_the_names_of_the_rollout_and_intervals(sokoban_run):
+    metrics = json.loads((sokoban_run / "metrics.jsonl").read_text())
+    for policy in ("sampled", "greedy", "random", "solver"):
+        low, mean, high = (metrics[f"{policy}/CoordSokoban/{k}"] for k in ("success_low", "success", "success_high"))
+        assert 0 <= low <= mean <= high <= 1
+        for key in ("num_actions", "action_is_valid", "action_is_effective", "pass@1", "reward", "non-zero/reward"):
+            assert f"{policy}/CoordSokoban/{key}" in metrics
+    assert metrics["solver/CoordSokoban/success"] == 1
+
+
+def test_saved_episodes_hold_exact_tokens(sokoban_run):
+    for episode in read_episodes(sokoban_run / "episodes" / "greedy.jsonl"):
+        for turn in episode.turns:
+            assert len(turn.response_ids) == len(turn.logprobs) > 0
+            assert turn.prompt_ids
+            assert all(logprob <= 0 for logprob in turn.logprobs)
+
+
+def test_show_prints_boards_and_writes_pictures(sokoban_run, tmp_path, capsys):
+    args = ["show", str(sokoban_run), "--policy", "solver", "--limit", "1", "--png", str(tmp_path / "png")]
+    assert main(args) == 0
+    text = capsys.readouterr().out
+    assert "######" in text
+    assert "solved" in text
+    pictures = sorted((tmp_path / "png").iterdir())
+    assert len(pictures) >= 2
+    assert all(picture.read_bytes().startswith(b"\x89PNG") for picture in pictures)
+
+
+def test_show_filters_by_status(sokoban_run, capsys):
+    assert main(["show", str(sokoban_run), "--policy", "solver", "--status", Status.FAILED.value]) == 0
+    assert "No episode matches" in capsys.readouterr().out
+
+
+def test_the_module_of_the_documents_is_the_same_command(tmp_path):
+    out = tmp_path / "run"
+    command = [sys.executable, "-m", "ragen.llm_agent.agent_proxy", "--config-name", "_2_sokoban", "--out", str(out)]
+    result = subprocess.run([*command, *SMALL], capture_output=True, text=True, timeout=120, check=True)
+    assert "CoordSokoban: 6 levels" in result.stdout
+    assert (out / "episodes" / "greedy.jsonl").exists()
+
+
+def test_episodes_may_have_25_turns_and_more(tmp_path):
+    args = ["eval", "tiny", "--config-name", "_2_sokoban", "--max-turn", "27", "--max-actions", "60", "--mode", "sampled"]
+    long = ["actor_rollout_ref.rollout.max_model_len=4096", "agent_proxy.max_actions_per_turn=1"]
+    assert main([*args, "--no-reference", "--out", str(tmp_path / "run"), *SMALL, *long]) == 0
+    turns = [len(e.turns) for e in read_episodes(tmp_path / "run" / "episodes" / "sampled_T0.5.jsonl")]
+    assert max(turns) <= 27
+    assert max(turns) > 10
+
+
+def test_a_model_that_cannot_be_had_is_an_error_that_says_what_to_do(tmp_path, capsys):
+    assert main(["eval", "no/such-model", "--config-name", "_2_sokoban", "--out", str(tmp_path / "run")]) == 1
+    assert "tiny" in capsys.readouterr().err
+    assert json.loads((tmp_path / "run" / "status.json").read_text())["state"] == "failed"
+
+
+def test_a_wrong_key_is_an_error_before_anything_is_written(tmp_path, capsys):
+    assert main(["eval", "--out", str(tmp_path / "run"), "agent_proxy.max_trun=3"]) == 1
+    assert "max_turn" in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()
+
+
+def test_two_evaluations_of_the_same_command_are_equal(sokoban_run, tmp_path):
+    again = tmp_path / "again"
+    args = ["eval", "--config-name", "_2_sokoban", "--mode", "sampled", "--no-reference", "--out", str(again)]
+    assert main([*args, *SMALL]) == 0
+    first, second = (list(read_episodes(run / "episodes" / "sampled_T0.5.jsonl")) for run in (sokoban_run, again))
+    assert [e.turns for e in first] == [e.turns for e in second]
+
+
+def test_unknown_commands_and_help(capsys):
+    assert main(["evaluate"]) == 2
+    assert main(["--help"]) == 0
+    assert "ragen COMMAND" in capsys.readouterr().out
+    with pytest.raises(SystemExit) as stop:
+        main(["eval", "--help"])
+    assert stop.value.code == 0

@@ -1,0 +1,85 @@
+"""What fits into the context, and what goes when it does not."""
+
+from __future__ import annotations
+
+import pytest
+
+from ragen.engine.scripted import ScriptedEngine
+from ragen.errors import ConfigError
+from ragen.llm_agent.chat import Chat
+from ragen.llm_agent.metrics import rollout_metrics
+from ragen.types import Episode, Status
+from tests.llm_agent.counting import RecordingEngine, answer, make_agent, rollout, script
+from tests.llm_agent.templates import family_tokenizer
+
+RESPONSE_LENGTH = 30
+
+
+def play_tokens(mode: str, *, max_model_len: int, window: int = -1) -> tuple[RecordingEngine, Episode]:
+    tokenizer = family_tokenizer("qwen2.5")
+    chat = Chat(tokenizer, forced_prefix="<think>", is_growing=mode != "single_turn")
+    engine = RecordingEngine(ScriptedEngine(script(answer("Break")), tokenizer))
+    agent = make_agent(mode, window=window, max_turn=4, max_actions_per_turn=1)
+    [episode] = rollout(engine, chat, agent=agent, response_length=RESPONSE_LENGTH, max_model_len=max_model_len)
+    return engine, episode
+
+
+def prompt_lengths(engine: RecordingEngine) -> list[int]:
+    return [len(request.prompt_ids) for request in engine.requests]
+
+
+@pytest.mark.parametrize("num_turns", [1, 2, 3])
+def test_a_conversation_ends_when_the_next_prompt_and_a_whole_reply_no_longer_fit(num_turns):
+    lengths = prompt_lengths(play_tokens("full", max_model_len=9999)[0])
+    assert len(lengths) == 4
+    limit = lengths[num_turns - 1] + RESPONSE_LENGTH
+    engine, episode = play_tokens("full", max_model_len=limit)
+    assert episode.status is Status.CONTEXT_FULL
+    assert prompt_lengths(engine) == lengths[:num_turns]
+    assert rollout_metrics([episode])["truncation/context"] == 1
+    assert rollout_metrics([episode])["truncation/turn_cap"] == 0
+
+
+def test_a_conversation_that_just_fits_is_played_to_its_end():
+    lengths = prompt_lengths(play_tokens("full", max_model_len=9999)[0])
+    _, episode = play_tokens("full", max_model_len=lengths[-1] + RESPONSE_LENGTH)
+    assert episode.status is Status.OUT_OF_TURNS
+
+
+@pytest.mark.parametrize("mode", ["limited_multi_turn", "single_turn"])
+def test_limited_contexts_drop_their_oldest_turns_until_the_rest_fits(mode):
+    shorter, _ = play_tokens(mode, max_model_len=9999, window=2)
+    limit = max(prompt_lengths(shorter)) + RESPONSE_LENGTH
+    engine, episode = play_tokens(mode, max_model_len=limit, window=-1)
+    # Room for one earlier turn: the prompts are those of a window of two.
+    assert [request.prompt_ids for request in engine.requests] == [request.prompt_ids for request in shorter.requests]
+    assert episode.status is Status.OUT_OF_TURNS
+    assert [turn.num_dropped_turns for turn in episode.turns] == [0, 0, 1, 2]
+    assert rollout_metrics([episode])["truncation/dropped_turns"] == 3
+
+
+@pytest.mark.parametrize("mode", ["limited_multi_turn", "single_turn"])
+def test_turns_outside_the_window_are_not_counted_as_dropped(mode):
+    _, episode = play_tokens(mode, max_model_len=9999, window=1)
+    assert [turn.num_dropped_turns for turn in episode.turns] == [0, 0, 0, 0]
+
+
+def test_a_limited_context_that_cannot_hold_the_present_turn_ends_the_episode():
+    first, second, *_ = prompt_lengths(play_tokens("limited_multi_turn", max_model_len=9999, window=1)[0])
+    assert second > first  # it also tells the reward
+    _, episode = play_tokens("limited_multi_turn", max_model_len=first + RESPONSE_LENGTH, window=1)
+    assert episode.status is Status.CONTEXT_FULL
+    assert len(episode.turns) == 1
+
+
+@pytest.mark.parametrize("mode", ["full", "limited_multi_turn", "single_turn"])
+def test_a_first_prompt_that_does_not_fit_is_an_error_that_names_the_keys(mode):
+    length = prompt_lengths(play_tokens(mode, max_model_len=9999)[0])[0]
+    with pytest.raises(ConfigError, match=rf"{length} tokens.*response_length=30.*max_model_len={length + 29}"):
+        play_tokens(mode, max_model_len=length + RESPONSE_LENGTH - 1)
+
+
+def test_text_engines_have_no_token_limit_here():
+    engine = ScriptedEngine(script(answer("Break")))
+    [episode] = rollout(engine, max_model_len=101, response_length=100, agent=make_agent(max_turn=2))
+    assert episode.status is Status.OUT_OF_TURNS

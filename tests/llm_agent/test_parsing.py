@@ -1,0 +1,176 @@
+"""From replies to actions: a table of cases, a slow twin, and everything a model might come up with."""
+
+from __future__ import annotations
+
+import re
+import time
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from ragen.engine.scripted import ScriptedEngine
+from ragen.llm_agent.chat import Chat
+from ragen.llm_agent.parsing import ParsedReply, parse_reply
+from ragen.types import Status
+from tests.llm_agent.counting import make_agent, make_seats, make_tag, rollout, script
+from tests.llm_agent.templates import family_tokenizer
+
+SPECIAL = ("<|im_start|>", "<|im_end|>")
+BLOCKS = {
+    True: re.compile(r"<think>(.*?)</think>\s*<answer>(.*?)</answer>", re.DOTALL),
+    False: re.compile(r"()<answer>(.*?)</answer>", re.DOTALL),
+}
+
+
+def parse(text: str, *, enable_think: bool = True, max_actions: int = 2) -> ParsedReply:
+    return parse_reply(
+        text, enable_think=enable_think, action_sep="||", max_actions=max_actions, special_strings=SPECIAL
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "thought", "actions"),
+    [
+        ("<think>go</think><answer>Up || Left</answer>", "go", ["Up", "Left"]),
+        ("<think>a\nb</think> \n\t <answer>\nUp\n</answer>", "a\nb", ["Up"]),
+        ("<think></think><answer>Up</answer>", "", ["Up"]),
+        ("<think>go</think><answer></answer>", "go", []),
+        ("<think>go</think><answer> || || </answer>", "go", []),
+        ("<think>go</think><answer>|| Up || || Left ||</answer>", "go", ["Up", "Left"]),
+        ("Sure! <think>go</think><answer>Up</answer> Done.", "go", ["Up"]),
+        ("<think>go</think><answer>Up</answer><answer>Left</answer>", "go", ["Up"]),
+        ("<think>1</think><answer>Up</answer><think>2</think><answer>Left</answer>", "1", ["Up"]),
+        ("<think>a</think>b</think><answer>Up</answer>", "ab", ["Up"]),
+        ("<think><think>a</think><answer>Up</answer>", "a", ["Up"]),
+        ("<think>I <answer>guess</answer></think><answer>Up</answer>", "I guess", ["Up"]),
+        ("<think>go</think><answer><answer>Up</answer>", "go", ["Up"]),
+        ("<think>go<|im_end|></think><answer>Up<|im_start|> || Left<|im_end|></answer>", "go", ["Up", "Left"]),
+        ("<think>go</think><answer>Up | Left</answer>", "go", ["Up | Left"]),
+    ],
+)
+def test_a_think_block_directly_before_an_answer_block_is_read(text, thought, actions):
+    assert parse(text) == ParsedReply(True, thought, actions, 0)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "Up",
+        "<answer>Up</answer>",
+        "<think>go</think>",
+        "<think>go</think><answer>Up",
+        "<think>go<answer>Up</answer>",
+        "<think>go</think> so <answer>Up</answer>",
+        "go</think><answer>Up</answer>",
+        "<THINK>go</THINK><ANSWER>Up</ANSWER>",
+    ],
+)
+def test_a_reply_without_both_blocks_has_no_actions(text):
+    assert parse(text) == ParsedReply(False, "", [], 0)
+
+
+@pytest.mark.parametrize(
+    ("text", "actions"),
+    [
+        ("<answer>Up</answer>", ["Up"]),
+        ("<think>go</think> so <answer>Up || Left</answer>", ["Up", "Left"]),
+        ("<answer>a<answer>b</answer>", ["ab"]),
+    ],
+)
+def test_without_thoughts_the_first_answer_block_is_read(text, actions):
+    assert parse(text, enable_think=False) == ParsedReply(True, "", actions, 0)
+
+
+def test_without_thoughts_an_unclosed_answer_is_unusable():
+    assert parse("<answer>Up", enable_think=False) == ParsedReply(False, "", [], 0)
+
+
+@pytest.mark.parametrize(
+    ("max_actions", "kept", "num_cut"), [(1, ["a"], 3), (3, ["a", "b", "c"], 1), (4, list("abcd"), 0)]
+)
+def test_the_first_actions_are_kept_and_the_others_counted(max_actions, kept, num_cut):
+    reply = parse("<think>go</think><answer>a || b || || c || d</answer>", max_actions=max_actions)
+    assert (reply.actions, reply.num_cut) == (kept, num_cut)
+
+
+def test_empty_actions_are_dropped_however_many_come_first():
+    reply = parse("<think>go</think><answer>" + "|| " * 5000 + "Up</answer>")
+    assert (reply.actions, reply.num_cut) == (["Up"], 0)
+
+
+def test_thousands_of_actions_are_all_counted():
+    reply = parse("<think>go</think><answer>" + " || ".join(["Up"] * 9000) + "</answer>")
+    assert (reply.actions, reply.num_cut) == (["Up", "Up"], 8998)
+
+
+# Whatever a model writes
+
+PIECES = ["<think>", "</think>", "<answer>", "</answer>", "||", "Up", " ", "\n", "\0", "\ud800", "<", "|", *SPECIAL]
+anything = st.lists(st.sampled_from(PIECES) | st.text(st.characters(), max_size=5), max_size=25).map("".join)
+
+
+@settings(max_examples=400)
+@given(anything, st.booleans(), st.integers(1, 4))
+def test_parsing_equals_its_slow_twin(text, enable_think, max_actions):
+    reply = parse(text, enable_think=enable_think, max_actions=max_actions)
+    found = BLOCKS[enable_think].search(text)
+    assert reply.is_parsed == bool(found)
+    if found:
+        thought, answer = found.groups()
+        for marker in ("<think>", "</think>", "<answer>", "</answer>", *SPECIAL):
+            thought, answer = thought.replace(marker, ""), answer.replace(marker, "")
+        names = [name.strip() for name in answer.split("||") if name.strip()]
+        assert reply == ParsedReply(True, thought.strip(), names[:max_actions], max(0, len(names) - max_actions))
+
+
+ADVERSARIAL = [
+    "<think></think>", "</think> ", "</think>", "<think>", "<answer>", "</answer>", "<think></think><answer>", "|| ",
+    " ", "<", "</think>\n\n<answe", "a || ", "<|im_end|>",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("enable_think", [True, False])
+@pytest.mark.parametrize("piece", ADVERSARIAL)
+def test_repeats_cost_linear_time(piece, enable_think):
+    """Two million characters: a second is plenty for one pass, a quadratic scan would take hours."""
+    body = piece * (2_000_000 // len(piece))
+    for text in (body, "<think>" + body, f"<think>go</think><answer>{body}</answer>", f"<think>{body}</think><answer>"):
+        started = time.process_time()
+        parse(text, enable_think=enable_think)
+        assert time.process_time() - started < 2
+
+
+@settings(max_examples=100)
+@given(anything)
+@example("\ud800" * 3)
+@example("</think><answer>Up</answer>" + "\0" * 50)
+@example("a" * 100_000)
+@example("</think> " * 20_000)
+def test_any_text_can_be_played_with_a_text_engine(text):
+    for mode in ("full", "limited_multi_turn", "single_turn"):
+        seats = make_seats(make_tag(goal=99))
+        [episode] = rollout(ScriptedEngine(script(text)), seats=seats, agent=make_agent(mode, max_turn=2))
+        assert episode.status in (Status.OUT_OF_TURNS, Status.FAILED)
+        assert len(episode.turns) in (1, 2)
+        assert text in episode.turns[0].text
+
+
+@settings(max_examples=100)
+@given(st.data())
+def test_any_tokens_can_be_played_with_a_token_engine(data):
+    tokenizer = family_tokenizer("qwen2.5")
+    chat = Chat(tokenizer, forced_prefix="<think>")
+    words = [tokenizer.encode(piece, add_special_tokens=False) for piece in PIECES if piece != "\ud800"]
+    ids = data.draw(st.lists(st.sampled_from(words) | st.lists(st.integers(0, len(tokenizer) - 1), max_size=4)))
+    reply = [token for word in ids for token in word]
+    [episode] = rollout(ScriptedEngine(script(reply)), chat, make_seats(make_tag(goal=99)), make_agent(max_turn=2))
+    assert episode.status in (Status.OUT_OF_TURNS, Status.FAILED)
+    assert all(turn.response_ids == reply[:100] for turn in episode.turns)
+
+
+def test_an_answer_behind_a_hundred_thousand_characters_is_not_looked_for():
+    [episode] = rollout(ScriptedEngine(script("a" * 100_000 + "</think><answer>Up</answer>")))
+    assert not episode.turns[0].is_parsed
+    assert episode.turns[0].text.endswith("</answer>")
