@@ -24,8 +24,8 @@ help:  ## list the targets
 install: $(INSTALLED)  ## create .venv with the pinned dependencies (PYTHON=... picks the interpreter)
 
 $(INSTALLED): pyproject.toml constraints.txt
-	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] < (3, 14))' || \
-		{ echo "$(PYTHON) must be a Python from 3.11 to 3.13. Run: make PYTHON=/path/to/python3.11 $(MAKECMDGOALS)"; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] < (3, 13))' || \
+		{ echo "$(PYTHON) must be Python 3.11 or 3.12. Run: make PYTHON=/path/to/python3.11 $(MAKECMDGOALS)"; exit 1; }
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[$(EXTRAS)]'
 	@touch $@
@@ -50,7 +50,7 @@ format: $(INSTALLED)  ## repair style and formatting
 	$(BIN)/ruff format .
 
 demo: export OMP_NUM_THREADS ?= 2
-demo: $(INSTALLED)  ## train the embedded model for a few minutes and draw the result
+demo: $(INSTALLED)  ## play the embedded models and print a table with reference lines
 	$(BIN)/ragen demo
 
 bench: $(INSTALLED)  ## list the benchmarks and how to run them
