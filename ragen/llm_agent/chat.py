@@ -15,9 +15,10 @@ from typing import Any
 from jinja2 import TemplateError
 
 from ragen.errors import ChatTemplateError
+from ragen.llm_agent.parsing import ANSWER, THINK
 from ragen.types import Message
 
-USER, REPLY, NEXT_USER = "first question 7A", "earlier reply 7B", "second question 7C"
+SYSTEM, USER, REPLY, NEXT_USER = "be brief", "first question 7A", "earlier reply 7B", "second question 7C"
 # Some templates print today's date; a fixed one keeps prompts the same every day.
 FIXED_DATE = "1 January 2025"
 
@@ -48,18 +49,25 @@ class Chat:
         self._special_ids = _special_ids(tokenizer)
         self.special_strings: tuple[str, ...] = tuple(self._special_ids)
         self.has_system_role = self._accepts_system_role()
-        first = self._render(self._first_messages("be brief", USER), add_generation_prompt=True)
+        first = self._render(self._first_messages(SYSTEM, USER), add_generation_prompt=True)
         if is_growing:
             self._after_reply, self._before_reply, lead = self._take_apart()
         else:
             self._after_reply, self._before_reply, lead = self._end_of_reply(), first.partition(USER)[2], ""
-        self.forced_prefix, self.opened_prefix = lead + forced_prefix, forced_prefix
-        if self._before_reply.rstrip().endswith(forced_prefix):
-            # DeepSeek-style templates open the think block themselves, often with a line break behind it.
-            self.forced_prefix = ""
-            self.opened_prefix = self._before_reply[self._before_reply.rindex(forced_prefix) :]
+        # DeepSeek-style templates open the think block themselves, often with a line break behind it.
+        does_open = self._before_reply.rstrip().endswith(THINK[0])
+        opened = self._before_reply[self._before_reply.rindex(THINK[0]) :] if does_open else ""
+        self._before_earlier_reply = self._before_reply.removesuffix(opened) + lead
+        if does_open and forced_prefix == THINK[0]:
+            self.forced_prefix, self.opened_prefix = "", opened
+        else:  # a block that is open but not wanted is closed at once
+            self.forced_prefix = (f"{THINK[1]}\n\n" if does_open else lead) + forced_prefix
+            self.opened_prefix = forced_prefix
+        # DeepSeek's headers are single tokens too, though not special ones.
+        frame = first.replace(SYSTEM, "").replace(USER, "") + self._after_reply + self._before_reply
+        self.special_strings += tuple(text for text in _plain_markers(tokenizer) if text in frame)
         end = self._after_reply.lstrip()
-        markers = [marker for marker in self.special_strings if end.startswith(marker)]
+        markers = [marker for marker in self._special_ids if end.startswith(marker)]
         self.end_of_turn_id = self._special_ids[max(markers, key=len)] if markers else None
         self.self_test = self._run_self_test() if is_growing else SelfTest(True, True, "")
 
@@ -134,7 +142,7 @@ class Chat:
 
     def _end_of_reply(self) -> str:
         """The text behind a last reply, empty where the template does not show one."""
-        messages = [*self._first_messages("be brief", USER), {"role": "assistant", "content": REPLY}]
+        messages = [*self._first_messages(SYSTEM, USER), {"role": "assistant", "content": REPLY}]
         try:
             return self._render(messages, add_generation_prompt=False).partition(REPLY)[2]
         except ChatTemplateError:
@@ -145,7 +153,7 @@ class Chat:
 
         The third text is the white space which some templates (Llama 2, Mistral) put before earlier replies only.
         """
-        messages = self._first_messages("be brief", USER)
+        messages = self._first_messages(SYSTEM, USER)
         messages += [{"role": "assistant", "content": REPLY}, {"role": "user", "content": NEXT_USER}]
         text = self._render(messages, add_generation_prompt=True)
         head, found_reply, rest = text.partition(REPLY)
@@ -170,28 +178,36 @@ class Chat:
         ids = ids[len(opened) :] if ids[: len(opened)] == opened else self._encode(text + gap)
         return ids + end_ids
 
+    def _join(self, replies: list[str]) -> str:
+        """The text of the self-test's conversation, put together from the pieces of the template."""
+        text = self._render(self._first_messages(SYSTEM, USER), add_generation_prompt=True)
+        for number, reply in enumerate(replies):
+            text = text.removesuffix(self._before_reply) + self._before_earlier_reply + reply
+            text += f"{self._after_reply}question {number}{self._before_reply}"
+        return text
+
     def _run_self_test(self) -> SelfTest:
         """Compare appended conversations with the template's own rendering of the same messages."""
         replies = [f"{self.opened_prefix}look, then go {n}</think><answer>Up || Left</answer>" for n in (1, 2)]
-        if self.opened_prefix.strip() != "<think>":
+        if self.opened_prefix.strip() != THINK[0]:
             replies = [f"{self.opened_prefix}Up</answer>", f"{self.opened_prefix}Left || Up</answer>"]
-        appended = self.start("be brief", USER)
-        messages = self._first_messages("be brief", USER)
+        appended = self.start(SYSTEM, USER)
+        messages = self._first_messages(SYSTEM, USER)
         for number, reply in enumerate(replies):
             reply_ids = self._encode_reply(reply.removeprefix(self.opened_prefix))
             appended += reply_ids + self.append(reply_ids, f"question {number}")
             messages += [{"role": "assistant", "content": reply}, {"role": "user", "content": f"question {number}"}]
-        rendered = self._render(messages, add_generation_prompt=True) + self.forced_prefix
+        text = self._render(messages, add_generation_prompt=True)
+        rendered = text + self.forced_prefix
         if self.decode(appended) == self.decode(self._encode(rendered)):
             is_canonical = appended == self._encode(rendered)
             note = "" if is_canonical else "Encoding a rendered conversation splits some words differently."
             return SelfTest(ids_are_canonical=is_canonical, keeps_reasoning=True, note=note)
-        plain = self._render([_without_reasoning(message) for message in messages], add_generation_prompt=True)
-        if rendered == plain + self.forced_prefix:
+        if text == self._join([reply.split(THINK[1])[-1] for reply in replies]):
             return SelfTest(
                 ids_are_canonical=False,
                 keeps_reasoning=False,
-                note="This chat template removes the reasoning of earlier replies; here it stays in the context, "
+                note="This chat template shows earlier replies without their reasoning; here it stays in the context, "
                 "because those tokens were sampled. Use context_window_mode=single_turn for prompts without it.",
             )
         raise ChatTemplateError(
@@ -207,7 +223,7 @@ def _special_ids(tokenizer: Any) -> dict[str, int]:
     return added | dict(zip(tokenizer.all_special_tokens, tokenizer.all_special_ids, strict=True))
 
 
-def _without_reasoning(message: Message) -> Message:
-    if message["role"] != "assistant" or "</think>" not in message["content"]:
-        return message
-    return message | {"content": message["content"].split("</think>")[-1].lstrip("\n")}
+def _plain_markers(tokenizer: Any) -> list[str]:
+    """Added tokens that are not special, without white space and the tags which prompts themselves speak of."""
+    texts = (token.content for token in tokenizer.added_tokens_decoder.values() if not token.special)
+    return [text for text in texts if text.strip() and text not in (*THINK, *ANSWER)]

@@ -39,7 +39,7 @@ class Seat:
         """Start a new episode on the level of `seed`."""
         self.seed, self.num_actions, self.error, self.observation = seed, 0, "", ""
         try:
-            self.observation = self.env.reset(seed, self.member)
+            self.observation = _text(self.env.reset(seed, self.member))
             self.action_ids = {name.lower(): action for action, name in self.env.actions.items()}
             self.notes = self.env.notes()
         except Exception as error:  # any environment may fail in any way; its own episode ends, the others go on
@@ -70,7 +70,7 @@ def play_turn(seat: Seat, actions: list[str]) -> TurnOutcome:
     for name, action in known[: seat.num_actions_left]:
         try:
             result = seat.env.step(action)
-            reward = float(result.reward)
+            observation, reward = _text(result.observation), float(result.reward)
             info = {key: float(value) for key, value in result.info.items()}
             if not math.isfinite(reward):
                 raise ValueError(f"the reward of {name} is {reward}")
@@ -78,7 +78,7 @@ def play_turn(seat: Seat, actions: list[str]) -> TurnOutcome:
             outcome.error = seat.error = _describe(error)
             return outcome
         seat.num_actions += 1
-        seat.observation = result.observation
+        seat.observation = observation
         outcome.executed.append(name)
         outcome.reward += reward
         outcome.info |= info
@@ -90,6 +90,12 @@ def play_turn(seat: Seat, actions: list[str]) -> TurnOutcome:
     outcome.num_dropped = len(known) - len(outcome.executed)
     outcome.is_out_of_actions = seat.num_actions_left <= 0
     return outcome
+
+
+def _text(observation: object) -> str:
+    if not isinstance(observation, str):
+        raise TypeError(f"an observation must be a text, got {observation!r}")
+    return observation
 
 
 def _describe(error: Exception) -> str:

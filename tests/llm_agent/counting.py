@@ -24,7 +24,7 @@ class CountingConfig:
     failing_seed: int = -1
     """The level whose reset raises."""
     step: str = "fine"
-    """What a Break does: fine, raise, nan_reward, text_reward or text_info."""
+    """What a Break does: fine, raise, nan_reward, text_reward, text_info or no_observation."""
     notes: str = "Count."
 
 
@@ -46,7 +46,7 @@ class CountingEnv(Env):
         self.count += {1: 1, 2: -1, 3: 0}[action]
         is_success = self.count == self.config.goal
         return StepResult(
-            observation=self.render(),
+            observation=None if action == 3 and self.config.step == "no_observation" else self.render(),
             reward=reward,
             is_done=is_success or self.count < 0,
             info=info | {"success": is_success},

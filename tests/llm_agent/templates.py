@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
 
 LINES = [
@@ -24,6 +24,8 @@ class Family:
     template: str
     special: tuple[str, ...]
     eos: str
+    added: tuple[str, ...] = ()
+    """Single tokens that are not special."""
     bos: str | None = None
     has_metaspace: bool = False
     """Sentencepiece style: spaces become ▁ and one is put before every text."""
@@ -57,13 +59,19 @@ FAMILIES = {
         bos="<|im_start|>",
         eos="<|im_end|>",
     ),
-    "qwen3": Family(template=_CHATML.replace("CONTENT", _WITHOUT_REASONING), special=_CHATML_TOKENS, eos="<|im_end|>"),
+    "qwen3": Family(
+        template=_CHATML.replace("CONTENT", _WITHOUT_REASONING),
+        special=_CHATML_TOKENS,
+        added=("<think>", "</think>"),
+        eos="<|im_end|>",
+    ),
     "deepseek": Family(
         template="{{ bos_token }}{% for m in messages %}{% if m.role == 'system' %}{{ m.content }}"
         "{% elif m.role == 'user' %}<｜User｜>{{ m.content }}"
         "{% else %}<｜Assistant｜>{{ m.content.split('</think>')[-1] }}{{ eos_token }}{% endif %}{% endfor %}"
         "{% if add_generation_prompt %}<｜Assistant｜><think>\n{% endif %}",
-        special=("<｜begin｜>", "<｜end｜>", "<｜User｜>", "<｜Assistant｜>"),
+        special=("<｜begin｜>", "<｜end｜>"),
+        added=("<｜User｜>", "<｜Assistant｜>", "<think>", "</think>", "\n\n"),
         bos="<｜begin｜>",
         eos="<｜end｜>",
     ),
@@ -106,6 +114,9 @@ APPENDABLE = [name for name in FAMILIES if name not in ("qwen3", "deepseek", "da
 
 CANNOT_GROW = {
     "numbered": _CHATML.replace("{{ m.role }}", "{{ loop.index }} of {{ messages | length }} {{ m.role }}"),
+    "numbered_without_reasoning": _CHATML.replace("CONTENT", _WITHOUT_REASONING).replace(
+        "{{ m.role }}", "{{ messages | length }} {{ m.role }}"
+    ),
     "system_moves": (
         "{% for m in messages %}{% if m.role == 'user' %}[INST] "
         "{% if loop.last %}{{ messages[0].content }}\n\n{% endif %}{{ m.content }} [/INST]"
@@ -142,6 +153,7 @@ def make_tokenizer(family: Family) -> Any:
         )
         lines = LINES * 2
     tokenizer.train_from_iterator(lines, trainer)
+    tokenizer.add_tokens([AddedToken(text, normalized=False) for text in family.added])
     roles = {"bos_token": family.bos, "eos_token": family.eos}
     return PreTrainedTokenizerFast(
         tokenizer_object=tokenizer,

@@ -320,6 +320,7 @@ def break_first(request: Request) -> str:
         ("nan_reward", "ValueError: the reward of Break is nan"),
         ("text_reward", "ValueError: could not convert string to float: 'much'"),
         ("text_info", "ValueError: could not convert string to float: 'bad'"),
+        ("no_observation", "TypeError: an observation must be a text, got None"),
     ],
 )
 def test_an_environment_that_fails_in_a_step_ends_its_own_episode_only(step, error, max_workers):

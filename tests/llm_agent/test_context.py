@@ -44,6 +44,8 @@ def test_a_conversation_that_just_fits_is_played_to_its_end():
     lengths = prompt_lengths(play_tokens("full", max_model_len=9999)[0])
     _, episode = play_tokens("full", max_model_len=lengths[-1] + RESPONSE_LENGTH)
     assert episode.status is Status.OUT_OF_TURNS
+    _, episode = play_tokens("full", max_model_len=lengths[-1] + RESPONSE_LENGTH - 1)
+    assert episode.status is Status.CONTEXT_FULL
 
 
 @pytest.mark.parametrize("mode", ["limited_multi_turn", "single_turn"])
