@@ -142,8 +142,8 @@ def test_supervised_training_lowers_the_loss_on_new_levels():
     train(
         model,
         lambda epoch: demonstrations(config, tokenizer, noise=0.5, base_seed=10_000 * epoch, seed=epoch)[0],
-        num_epochs=3,
-        max_tokens=1024,
+        num_epochs=12,
+        max_tokens=512,
         seed=0,
     )
     with torch.no_grad():
