@@ -4,7 +4,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
-EXTRAS := dev,plot,gym
+EXTRAS := dev,plot,gym,lora,wandb,tensorboard
 PINNED_EXTRAS := dev,plot,gym,models,lora,wandb,tensorboard,ray
 SCRATCH := /tmp/ragen-constraints
 
@@ -23,7 +23,7 @@ help:  ## list the targets
 
 install: $(INSTALLED)  ## create .venv with the pinned dependencies (PYTHON=... picks the interpreter)
 
-$(INSTALLED): pyproject.toml constraints.txt
+$(INSTALLED): pyproject.toml constraints.txt Makefile
 	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] < (3, 13))' || \
 		{ echo "$(PYTHON) must be Python 3.11 or 3.12. Run: make PYTHON=/path/to/python3.11 $(MAKECMDGOALS)"; exit 1; }
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)

@@ -44,6 +44,8 @@ class Turn:
 
     user: str
     """The user message that asked for this reply."""
+    observation: str = ""
+    """The state in which the reply was given."""
     prompt_ids: list[int]
     """[num_prompt_tokens] In `full` context mode what was appended since the last reply, else the whole prompt."""
     response_ids: list[int]
@@ -158,3 +160,7 @@ class Sample:
     """[turns] Start and end (exclusive) of each reply in input_ids."""
     turn_scores: list[float]
     """[turns] What the end of each reply earns; their sum is the score of the sample."""
+    turn_states: list[str] = field(default_factory=list)
+    """[turns] The state in which each reply was given."""
+    turn_rewards: list[float] = field(default_factory=list)
+    """[turns] Reward and penalty of each turn itself."""

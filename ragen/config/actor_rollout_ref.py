@@ -6,6 +6,13 @@ from typing import Annotated, Literal
 KlType = Literal["kl", "k1", "abs", "mse", "k2", "low_var_kl", "k3", "full", "k1+", "k3+"]
 LossAggMode = Literal["token-mean", "seq-mean-token-sum", "seq-mean-token-mean", "seq-mean-token-sum-norm"]
 CheckpointContent = Literal["model", "optimizer", "extra", "hf_model"]
+PolicyLossName = Literal["ppo", "gspo", "cispo"]
+FilterStrategy = Literal["top_p", "top_k", "top_k_abs", "min_p", "z_score"]
+FilterType = Literal["largest", "smallest"]
+FilterMetric = Literal[
+    "reward_variance", "reward", "reward_sum", "entropy", "entropy_variance", "length", "success_variance"
+]
+TopPMode = Literal["linear", "softmax", "softmax_z"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -40,6 +47,7 @@ class ActorConfig:
     shuffle: Annotated[bool, "Draw the mini batches in random order."]
     use_dynamic_bsz: Annotated[bool, "Fill micro batches up to a number of tokens instead of samples."]
     ppo_max_token_len_per_gpu: Annotated[int, "Most tokens of a micro batch when use_dynamic_bsz is on."]
+    policy_loss: Annotated[PolicyLossName, "Clipped ratio per token, per sequence, or as a weight of the gradient."]
     clip_ratio: Annotated[float, "Default of clip_ratio_low."]
     clip_ratio_low: Annotated[float, "The probability ratio is clipped at 1 minus this."]
     clip_ratio_high: Annotated[float, "The probability ratio is clipped at 1 plus this."]
@@ -118,20 +126,23 @@ class RolloutConfig:
     enforce_eager: Annotated[bool, "Decode without CUDA graphs."]
     free_cache_engine: Annotated[bool, "Free the engine's cache while the model trains."]
     log_prob_micro_batch_size_per_gpu: Annotated[int, "Samples per forward pass when log-probs are computed."]
-    rollout_filter_strategy: Annotated[
-        Literal["top_p", "top_k", "top_k_abs", "min_p"], "How groups are chosen from their scores."
+    old_log_probs: Annotated[
+        Literal["recompute", "engine"], "Log-probs of the sampling policy: by the trainer, or as the engine gave them."
     ]
+    importance_cap: Annotated[
+        float | None, "Weight tokens by trainer / engine probability, at most this; null does not. With recompute."
+    ]
+    rollout_filter_strategy: Annotated[FilterStrategy, "How groups are chosen from their scores."]
     rollout_filter_value: Annotated[
-        float, "Score mass (top_p), share of groups (top_k), number of groups (top_k_abs), share of the best (min_p)."
+        float,
+        "Score mass (top_p), share of groups (top_k), number of groups (top_k_abs), share of the best (min_p), "
+        "standard deviations above the mean (z_score).",
     ]
-    rollout_filter_type: Annotated[Literal["largest", "smallest"], "Prefer large or small scores."]
-    rollout_filter_metric: Annotated[
-        Literal["reward_variance", "reward", "reward_sum", "entropy", "entropy_variance", "length"],
-        "Score of a group; the variances are standard deviations.",
-    ]
+    rollout_filter_type: Annotated[FilterType, "Prefer large or small scores."]
+    rollout_filter_metric: Annotated[FilterMetric, "Score of a group; the variances are standard deviations."]
     rollout_filter_include_zero: Annotated[bool, "Groups with score 0 may be kept."]
     rollout_filter_top_p_prob_mode: Annotated[
-        Literal["linear", "softmax"], "Score mass in top_p: the scores themselves or their softmax."
+        TopPMode, "Score mass in top_p: the scores, their softmax, or the softmax of their z-scores."
     ]
     rollout_filter_selection_eps: Annotated[float, "Slack of linear top_p; a batch with less score is dropped."]
     rollout_filter_empty_stop_steps: Annotated[int, "Stop after so many empty steps in a row; 0 or less never."]

@@ -21,13 +21,14 @@ class AlgorithmConfig:
     """Rewards to advantages."""
 
     adv_estimator: Annotated[
-        Literal["gae", "grpo", "brpo", "arpo", "rloo", "reinforce_plus_plus", "reinforce_plus_plus_baseline"],
+        Literal["gae", "grpo", "brpo", "arpo", "rloo", "reinforce_plus_plus", "reinforce_plus_plus_baseline", "gigpo"],
         "Advantage estimator.",
     ]
     gamma: Annotated[float, "Discount per token."]
     lam: Annotated[float, "Lambda of GAE."]
     bi_level_gae: Annotated[bool, "GAE over turns, then over the tokens of each turn."]
-    high_level_gamma: Annotated[float, "Discount per turn of bi-level GAE."]
+    high_level_gamma: Annotated[float, "Discount per turn of bi-level GAE and GiGPO."]
+    gigpo_step_weight: Annotated[float, "Weight of the step advantages beside those of the episodes in GiGPO."]
     norm_adv_by_std_in_grpo: Annotated[bool, "Divide by the group's standard deviation; False is Dr.GRPO."]
     soft_advantage_reweight: Annotated[bool, "Weight each group by its reward deviation (not with gae)."]
     zero_task_advantage: Annotated[bool, "Set all advantages to 0: only KL and entropy train."]
@@ -67,6 +68,7 @@ class TrainerConfig:
     val_only: Annotated[bool, "Validate and end."]
     test_freq: Annotated[int, "Validate every so many steps and at the last; 0 or less is off."]
     validation_steps: Annotated[int, "Validation rollouts that are averaged."]
+    val_greedy: Annotated[bool, "Validate greedily, too (val-env-greedy/...)."]
     save_freq: Annotated[int, "Save every so many steps and at the last; 0 or less is off."]
     max_actor_ckpt_to_keep: Annotated[int | None, "Newest actor checkpoints that are kept; null keeps all."]
     max_critic_ckpt_to_keep: Annotated[int | None, "Newest critic checkpoints that are kept; null keeps all."]
@@ -83,6 +85,7 @@ class TrainerConfig:
     generations_to_log_to_wandb: GenerationsToLogConfig
     balance_batch: Annotated[bool, "Give every GPU a similar number of tokens."]
     critic_warmup: Annotated[int, "Steps before this train the critic only."]
+    save_episodes_every: Annotated[int, "Write the training episodes of every so many steps; 0 or less is off."]
     rollout_data_dir: Annotated[str | None, "Second folder for training episodes as JSONL; null writes none."]
     validation_data_dir: Annotated[str | None, "Second folder for validation episodes as JSONL; null writes none."]
     log_group_rv_table: Annotated[bool, "Log the reward deviation of every group of every step as a table."]

@@ -110,18 +110,21 @@ class NativeEngine:
             last.row = state.row
 
     def sync(self) -> None:
-        """The weights changed: every cached key and value is stale."""
-        for session in list(self._sessions):
-            if self._sessions[session].request is not None:
-                raise EngineError(f"weights changed while session {session} was being written")
-        self._sessions.clear()
-        self._rows.clear()
-        self._batch = None
+        """The weights changed: every cached key and value is stale. The store goes, too.
+
+        A store that starts small again grows the same way in every training step, so a resumed run computes on the
+        same shapes as an uninterrupted one, bit for bit.
+        """
+        open_sessions = [state.session for state in self._rows if state.request is not None]
+        if open_sessions or self._queue:
+            raise EngineError(f"weights changed while replies were being written: sessions {open_sessions}")
+        self.close()
 
     def close(self) -> None:
         self._sessions.clear()
         self._rows.clear()
         self._queue.clear()
+        self._batch = None
         self.cache = RowCache(
             device=self.device, dtype=self.cache.dtype, max_rows=self.max_num_seqs, max_len=self.max_model_len
         )

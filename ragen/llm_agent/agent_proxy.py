@@ -160,6 +160,7 @@ class AgentProxy:
         )
         play.turn = Turn(
             user=prompt.user,
+            observation=play.seat.observation,
             prompt_ids=prompt.turn_ids,
             response_ids=completion.token_ids,
             logprobs=completion.logprobs,

@@ -160,4 +160,6 @@ def _sample(episode: Episode, turns: list[Turn], score: float, use_turn_scores: 
         logprobs=logprobs,
         turn_spans=spans,
         turn_scores=turn_scores,
+        turn_states=[turn.observation for turn in turns],
+        turn_rewards=[turn.reward + turn.penalty for turn in turns],
     )

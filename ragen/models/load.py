@@ -23,18 +23,55 @@ def load_tokenizer(path: Path | str) -> Any:
         raise ModelUnavailable(f"The tokenizer of {str(path)!r} cannot be loaded: {error}") from error
 
 
-def load_model(path: Path | str, *, device: str | None = None) -> Any:
+def load_model(path: Path | str, *, device: str | None = None, is_trained: bool = False) -> Any:
     """A causal language model in evaluation mode: bfloat16 on a GPU, float32 on a CPU. Weights must be safetensors."""
-    import torch
     from transformers import AutoModelForCausalLM
-    from transformers.utils.logging import disable_progress_bar
 
-    disable_progress_bar()
+    return _load(AutoModelForCausalLM, path, device=device, is_trained=is_trained)
+
+
+def load_value_model(path: Path | str, *, device: str | None = None) -> Any:
+    """The same architecture with one number per token as output; its head starts at zero when `path` has none."""
+    import torch
+    from transformers import AutoModelForTokenClassification
+
+    model = _load(AutoModelForTokenClassification, path, device=device, is_trained=True, num_labels=1)
+    if not _is_value_model(path):
+        head = next(module for module in reversed(list(model.modules())) if getattr(module, "out_features", 0) == 1)
+        torch.nn.init.zeros_(head.weight)
+        if head.bias is not None:
+            torch.nn.init.zeros_(head.bias)
+    return model
+
+
+def _is_value_model(path: Path | str) -> bool:
+    from transformers import AutoConfig
+
+    architectures = AutoConfig.from_pretrained(path).architectures or []
+    return any(name.endswith("ForTokenClassification") for name in architectures)
+
+
+def _load(auto_class: Any, path: Path | str, *, device: str | None, is_trained: bool, **changes: Any) -> Any:
+    import torch
+    from transformers import AutoConfig
+    from transformers.utils import logging
+
+    logging.disable_progress_bar()
     device = device or default_device()
     # bfloat16 is emulated on most CPUs, and then far slower than float32.
     dtype = torch.bfloat16 if device.startswith("cuda") else torch.float32
+    verbosity = logging.get_verbosity()
     try:
-        model: Any = AutoModelForCausalLM.from_pretrained(path, dtype=dtype, use_safetensors=True)
+        config = AutoConfig.from_pretrained(path, **changes)
+        if is_trained:
+            # With dropout, the log-probs of an update would differ from those of the rollout.
+            for name, value in config.to_dict().items():
+                if "drop" in name and isinstance(value, float):
+                    setattr(config, name, 0.0)
+        logging.set_verbosity_error()  # a value head that is new is no news
+        model: Any = auto_class.from_pretrained(path, config=config, dtype=dtype, use_safetensors=True)
     except (OSError, ValueError) as error:
         raise ModelUnavailable(f"The model {str(path)!r} cannot be loaded: {error}") from error
+    finally:
+        logging.set_verbosity(verbosity)
     return model.to(device).eval()

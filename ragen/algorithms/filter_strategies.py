@@ -1,0 +1,193 @@
+"""How groups are chosen from their scores.
+
+Every strategy is a function of the candidates' scores and the settings; it returns indices, best first.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from statistics import fmean, stdev
+from typing import Protocol
+
+from ragen.config.actor_rollout_ref import FilterMetric, FilterStrategy, FilterType, RolloutConfig, TopPMode
+
+ZERO = 1e-10
+"""A score this small is zero: what rounding leaves of equal rewards."""
+
+ROUNDING = 1e-9
+"""Slack where a sum of floats meets a bound: 0.29 * 100 is 28.999999999999996."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FilterSettings:
+    """The keys `rollout_filter_*`; docs/algorithms.md explains their values."""
+
+    strategy: FilterStrategy = "top_p"
+    value: float = 1.0
+    type: FilterType = "largest"
+    metric: FilterMetric = "reward_variance"
+    include_zero: bool = True
+    top_p_prob_mode: TopPMode = "linear"
+    selection_eps: float = 0.01
+
+    @classmethod
+    def from_config(cls, rollout: RolloutConfig) -> FilterSettings:
+        return cls(
+            strategy=rollout.rollout_filter_strategy,
+            value=rollout.rollout_filter_value,
+            type=rollout.rollout_filter_type,
+            metric=rollout.rollout_filter_metric,
+            include_zero=rollout.rollout_filter_include_zero,
+            top_p_prob_mode=rollout.rollout_filter_top_p_prob_mode,
+            selection_eps=rollout.rollout_filter_selection_eps,
+        )
+
+
+def deviation(values: Sequence[float]) -> float:
+    """Sample standard deviation (N - 1); a single value does not vary: [1, 3] -> 1.414, [5] -> 0."""
+    return stdev(values) if len(values) > 1 else 0.0
+
+
+class Strategy(Protocol):
+    def __call__(self, scores: Sequence[float], settings: FilterSettings, *, num_groups: int) -> list[int]:
+        """Indices into the candidates' scores, in the order of choice. `num_groups` counts all groups."""
+        ...
+
+
+def best_first(scores: Sequence[float], settings: FilterSettings) -> list[int]:
+    """Indices from the most to the least wanted score; equal scores keep their order.
+
+    [0, 5, 2] -> [1, 2, 0] for largest, [0, 2, 1] for smallest
+    """
+    sign = -1.0 if settings.type == "largest" else 1.0
+    return sorted(range(len(scores)), key=lambda index: sign * scores[index])
+
+
+def keep_top_p(scores: Sequence[float], settings: FilterSettings, *, num_groups: int) -> list[int]:
+    """The best groups that together hold `value` of the score mass; from 1.0 on all candidates."""
+    if settings.value >= 1:
+        return list(range(len(scores)))
+    return TOP_P_MODES[settings.top_p_prob_mode](scores, settings)
+
+
+def top_p_linear(scores: Sequence[float], settings: FilterSettings) -> list[int]:
+    """Best first until their sum reaches value * total - eps; nothing if it never does.
+
+    Scores of 0 or less end the walk. A batch whose total is no more than eps / value is dropped altogether.
+
+    scores [0, 1, 4], value .8, eps .01 -> target 3.99 -> [2]
+    scores [.005, .003], value .9, eps .01 -> target below 0 -> []
+    """
+    target = settings.value * math.fsum(scores) - settings.selection_eps
+    if target <= 0:
+        return []
+    taken, mass = [], 0.0
+    for index in best_first(scores, settings):
+        if mass >= target or scores[index] <= 0:
+            break
+        taken.append(index)
+        mass += scores[index]
+    return taken if mass >= target else []
+
+
+def top_p_softmax(scores: Sequence[float], settings: FilterSettings) -> list[int]:
+    """Best first until their softmax probability reaches `value`; always at least one.
+
+    scores [0, 1, 4] -> probabilities [.017, .047, .936]; value .95 -> [2, 1]
+
+    Depends on the reward scale: ten times the rewards, and one group holds all the mass.
+    """
+    sign = 1.0 if settings.type == "largest" else -1.0
+    highest = max(sign * score for score in scores)
+    weights = [math.exp(sign * score - highest) for score in scores]
+    total, taken, mass = math.fsum(weights), [], 0.0
+    for index in best_first(scores, settings):
+        taken.append(index)
+        mass += weights[index] / total
+        if mass >= settings.value - ROUNDING:
+            break
+    return taken
+
+
+def top_p_softmax_z(scores: Sequence[float], settings: FilterSettings) -> list[int]:
+    """`top_p_softmax` of the z-scores: the same groups whatever unit rewards are counted in.
+
+    scores [0, 1, 4] and [0, 100, 400] -> z [-.80, -.32, 1.12]; value .7 -> [2, 1] for both
+    """
+    return top_p_softmax(z_scores(scores), settings)
+
+
+TOP_P_MODES: dict[str, Callable[[Sequence[float], FilterSettings], list[int]]] = {
+    "linear": top_p_linear,
+    "softmax": top_p_softmax,
+    "softmax_z": top_p_softmax_z,
+}
+
+
+def keep_top_k(scores: Sequence[float], settings: FilterSettings, *, num_groups: int) -> list[int]:
+    """The best `value` of all groups, at least one: value .25 of 8 groups -> 2."""
+    return _best(scores, settings, int(settings.value * num_groups + ROUNDING))
+
+
+def keep_top_k_abs(scores: Sequence[float], settings: FilterSettings, *, num_groups: int) -> list[int]:
+    """The best `value` groups, at least one."""
+    return _best(scores, settings, int(settings.value))
+
+
+def keep_min_p(scores: Sequence[float], settings: FilterSettings, *, num_groups: int) -> list[int]:
+    """Groups that reach the share `value` of the best score; for smallest, at most the smallest over `value`.
+
+    scores [1, 3, 4], value .5 -> at least 2 -> [2, 1]; smallest -> at most 2 -> [0]
+    """
+    if settings.type == "largest":
+        bound = settings.value * max(scores) - ZERO
+        return [index for index in best_first(scores, settings) if scores[index] >= bound]
+    bound = min(scores) / (settings.value + ZERO) + ZERO
+    return [index for index in best_first(scores, settings) if scores[index] <= bound]
+
+
+def keep_z_score(scores: Sequence[float], settings: FilterSettings, *, num_groups: int) -> list[int]:
+    """Groups at least `value` standard deviations above the mean of the candidates; below it for smallest.
+
+    scores [0, 1, 4] -> z [-.80, -.32, 1.12]; value 0 -> [2], value -.5 -> [2, 1]
+
+    Free of the reward scale, and the number kept follows the shape of the batch: a few outstanding groups pass a
+    high bar, a batch of equals passes whole at values up to 0.
+    """
+    sign = 1.0 if settings.type == "largest" else -1.0
+    z = z_scores(scores)
+    return [index for index in best_first(scores, settings) if sign * z[index] >= settings.value - ROUNDING]
+
+
+STRATEGIES: dict[str, Strategy] = {
+    "top_p": keep_top_p,
+    "top_k": keep_top_k,
+    "top_k_abs": keep_top_k_abs,
+    "min_p": keep_min_p,
+    "z_score": keep_z_score,
+}
+
+
+def z_scores(scores: Sequence[float]) -> list[float]:
+    """(s - mean) / std; all 0 when the scores differ by no more than rounding: [0, 2] -> [-.707, .707]."""
+    mean, spread = fmean(scores), deviation(scores)
+    return [(score - mean) / spread if spread > ZERO else 0.0 for score in scores]
+
+
+def _best(scores: Sequence[float], settings: FilterSettings, count: int) -> list[int]:
+    return best_first(scores, settings)[: max(count, 1)]
+
+
+def select(scores: Sequence[float], settings: FilterSettings) -> list[int]:
+    """Indices of the kept groups in the order of choice.
+
+    scores [0, .5, 1, 2], top_k .5 -> [3, 2]
+    """
+    candidates = [i for i, score in enumerate(scores) if settings.include_zero or abs(score) > ZERO]
+    if not candidates:
+        return []
+    strategy = STRATEGIES[settings.strategy]
+    chosen = strategy([scores[i] for i in candidates], settings, num_groups=len(scores))
+    return [candidates[index] for index in chosen]

@@ -1,0 +1,191 @@
+"""Policy and value losses, token by token.
+
+Every function returns the loss of each token and metric tensors of the same shape. Nothing is averaged here: the
+caller multiplies with the weights of `masked.token_weights`, which belong to the whole mini batch, so the sums over
+micro batches and ranks are exact. Metrics are averaged with the token-mean weights.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from ragen.algorithms.masked import zero_outside
+
+MAX_LOG_RATIO = 20.0
+"""exp(20) = 4.9e8: beyond it a ratio only overflows."""
+
+TokenMetrics = dict[str, Tensor]
+"""Metric path -> value of each token, without gradient."""
+
+
+class PolicyLoss(Protocol):
+    def __call__(
+        self,
+        logprobs: Tensor,
+        old_logprobs: Tensor,
+        advantages: Tensor,
+        mask: Tensor,
+        *,
+        clip_low: float,
+        clip_high: float,
+        clip_c: float,
+        sequences: Tensor | None = None,
+    ) -> tuple[Tensor, TokenMetrics]:
+        """All tensors have one shape. `sequences` numbers the sequence of each token where several are packed into
+        a row; None means one sequence per row."""
+        ...
+
+
+def ppo(
+    logprobs: Tensor,
+    old_logprobs: Tensor,
+    advantages: Tensor,
+    mask: Tensor,
+    *,
+    clip_low: float,
+    clip_high: float,
+    clip_c: float,
+    sequences: Tensor | None = None,
+) -> tuple[Tensor, TokenMetrics]:
+    """The clipped surrogate, with its own bound on each side and for very unlikely actions.
+
+    ratio = exp(logprobs - old)
+    loss  = max(-A * ratio, -A * clip(ratio, 1 - clip_low, 1 + clip_high))        PPO, arXiv 1707.06347
+    clip_high > clip_low leaves room for unlikely tokens to grow                  clip-higher, DAPO, arXiv 2503.14476
+    loss  = min(loss, -A * clip_c) where A < 0                                    dual clip, arXiv 1912.09729
+
+    ratio 1.5, A 1, clip .2/.28 -> loss -1.28 (clipped); ratio 5, A -1, clip_c 3 -> loss 3 (not 5)
+    """
+    log_ratio = (logprobs - old_logprobs).clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO)
+    ratio = log_ratio.exp()
+    unclipped = -advantages * ratio
+    clipped = -advantages * ratio.clamp(1 - clip_low, 1 + clip_high)
+    loss, bound = torch.maximum(unclipped, clipped), -advantages * clip_c
+    is_bounded = (advantages < 0) & (loss > bound)
+    metrics = _metrics(clipped > unclipped, -log_ratio, is_bounded)
+    return torch.where(advantages < 0, torch.minimum(loss, bound), loss), metrics
+
+
+def gspo(
+    logprobs: Tensor,
+    old_logprobs: Tensor,
+    advantages: Tensor,
+    mask: Tensor,
+    *,
+    clip_low: float,
+    clip_high: float,
+    clip_c: float,
+    sequences: Tensor | None = None,
+) -> tuple[Tensor, TokenMetrics]:
+    """The clipped surrogate with one ratio per sequence (Zheng et al., arXiv 2507.18071).
+
+    s = exp(mean over the sequence's tokens of (logprobs - old))
+
+    is the geometric mean of the token ratios. Its value is shared by all tokens of the sequence; the gradient
+    reaches each token through its own log-prob (the paper's GSPO-token form, equal to GSPO when the advantage is
+    constant in the sequence). The paper averages by sequence (loss_agg_mode=seq-mean-token-mean) and clips very
+    tightly (3e-4 and 4e-4): s varies far less than a token's ratio. `clip_c` is not used.
+
+    log-ratios [.2, .4], A 1 -> s = exp(.3) = 1.35 for both tokens, clipped at 1 + clip_high
+    """
+    token_log_ratio = logprobs - old_logprobs
+    mean = _sequence_means(token_log_ratio.detach(), mask, sequences)
+    log_ratio = logprobs - logprobs.detach() + mean
+    ratio = log_ratio.clamp(max=10.0).exp()
+    unclipped = -advantages * ratio
+    clipped = -advantages * ratio.clamp(1 - clip_low, 1 + clip_high)
+    return torch.maximum(unclipped, clipped), _metrics(clipped > unclipped, -token_log_ratio)
+
+
+def cispo(
+    logprobs: Tensor,
+    old_logprobs: Tensor,
+    advantages: Tensor,
+    mask: Tensor,
+    *,
+    clip_low: float,
+    clip_high: float,
+    clip_c: float,
+    sequences: Tensor | None = None,
+) -> tuple[Tensor, TokenMetrics]:
+    """REINFORCE with clipped importance weights (CISPO, MiniMax-M1, arXiv 2506.13585).
+
+    loss = -sg(clip(ratio, 1 - clip_low, 1 + clip_high)) * A * logprobs
+
+    Clipping bounds the weight of a token, but never silences its gradient as PPO's does. The paper clips above
+    only: clip_low >= 1. `clip_c` is not used.
+
+    ratio 1.5, A 1, clip_high .28 -> gradient of the loss by the log-prob -1.28; PPO's is 0
+    """
+    log_ratio = (logprobs - old_logprobs).clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO)
+    ratio = log_ratio.exp().detach()
+    weight = ratio.clamp(1 - clip_low, 1 + clip_high)
+    return -weight * advantages * logprobs, _metrics(weight != ratio, -log_ratio)
+
+
+POLICY_LOSSES: dict[str, PolicyLoss] = {"ppo": ppo, "gspo": gspo, "cispo": cispo}
+
+
+def value_loss(values: Tensor, old_values: Tensor, returns: Tensor, *, cliprange: float) -> tuple[Tensor, TokenMetrics]:
+    """0.5 * max((v - R)^2, (v_clipped - R)^2), v_clipped within `cliprange` of the old value (as PPO's code does).
+
+    v 2, old 1, R 2, cliprange .5 -> v_clipped 1.5 -> 0.5 * max(0, .25) = .125
+    """
+    clipped = values.clamp(old_values - cliprange, old_values + cliprange)
+    error, clipped_error = (values - returns) ** 2, (clipped - returns) ** 2
+    metrics = {
+        "critic/vf_clipfrac": (clipped_error > error).to(values.dtype),
+        "critic/vpred_mean": values.detach(),
+    }
+    return 0.5 * torch.maximum(error, clipped_error), metrics
+
+
+def importance_weights(old_logprobs: Tensor, engine_logprobs: Tensor, *, cap: float) -> Tensor:
+    """min(pi_trainer / pi_engine, cap): corrects for tokens drawn by an engine that computes a little differently.
+
+    The policy loss of each token is multiplied with it (truncated importance sampling, Ionides 2008; for engines
+    Yao et al. 2025, "Your efficient RL framework secretly brings you off-policy RL training"). The truncation
+    bounds the variance at the price of a small bias. No gradient.
+
+    trainer -1.0, engine -1.1, cap 2 -> exp(.1) = 1.105; trainer -1, engine -3 -> 2
+    """
+    log_ratio = (old_logprobs - engine_logprobs).detach()
+    return log_ratio.clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO).exp().clamp(max=cap)
+
+
+def mismatch(old_logprobs: Tensor, engine_logprobs: Tensor) -> TokenMetrics:
+    """How far the trainer's log-probs are from the engine's, token by token.
+
+    difference .1 -> abs .1, KL estimate k3 = exp(.1) - .1 - 1 = .0052
+    """
+    difference = (old_logprobs - engine_logprobs).detach()
+    bounded = difference.clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO)
+    return {
+        "mismatch/logprob_abs": difference.abs(),
+        "mismatch/kl": bounded.exp() - bounded - 1,
+        "mismatch/prob_abs": (old_logprobs.exp() - engine_logprobs.exp()).detach().abs(),
+    }
+
+
+def _sequence_means(values: Tensor, mask: Tensor, sequences: Tensor | None) -> Tensor:
+    """The mean of each token's sequence under the mask, in the shape of `values`."""
+    kept = zero_outside(values, mask)
+    if sequences is None:
+        return (kept.sum(-1, keepdim=True) / mask.sum(-1, keepdim=True).clamp(min=1)).expand_as(values)
+    index = sequences.flatten()
+    zeros = values.new_zeros(int(index.max()) + 1)
+    sums = zeros.index_add(0, index, kept.flatten())
+    counts = zeros.index_add(0, index, mask.flatten().to(values.dtype))
+    return (sums / counts.clamp(min=1))[index].view_as(values)
+
+
+def _metrics(is_clipped: Tensor, kl: Tensor, is_bounded: Tensor | None = None) -> TokenMetrics:
+    dtype = kl.dtype
+    return {
+        "actor/pg_clipfrac": is_clipped.to(dtype),
+        "actor/ppo_kl": kl.detach(),
+        "actor/pg_clipfrac_lower": torch.zeros_like(kl) if is_bounded is None else is_bounded.to(dtype),
+    }

@@ -1,0 +1,140 @@
+"""The rollout filter: which groups of episodes are worth an update.
+
+A group whose episodes all earned the same has no advantage to learn from, only noise. The filter scores every group
+(`METRICS`), chooses among them (filter_strategies.py) and keeps or drops whole groups. It needs plain episodes only, no
+torch: `ragen replay-filter` applies it to the saved episodes of any run.
+
+Scores are read from the raw `Episode.score`: after normalisation all groups would vary equally.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from statistics import fmean
+
+from ragen.algorithms.filter_strategies import ZERO, FilterSettings, deviation, select
+from ragen.types import Episode, Group, Metrics
+
+__all__ = ["METRICS", "FilterResult", "FilterSettings", "RolloutFilter"]
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """How a group is scored: a number per episode, summed up over the group."""
+
+    quantity: str
+    """`reward`, `entropy`, `length` or `success`; also the family of names under which statistics are logged."""
+    summarize: Callable[[Sequence[float]], float]
+
+
+METRICS: dict[str, Metric] = {
+    "reward_variance": Metric("reward", deviation),
+    "reward": Metric("reward", fmean),
+    "reward_sum": Metric("reward", sum),
+    "entropy": Metric("entropy", fmean),
+    "entropy_variance": Metric("entropy", deviation),
+    "length": Metric("length", fmean),
+    "success_variance": Metric("success", deviation),
+}
+"""Name -> score of a group. The variances are standard deviations.
+
+`success_variance` looks at the outcome instead of the reward. Step costs and format penalties make groups vary in
+which every episode failed; learning from those teaches to fail cheaply. It depends on no reward scale at all.
+"""
+
+
+def sampled_entropy(episode: Episode) -> float:
+    """Mean of -log p over the sampled tokens, an unbiased estimate of the mean token entropy."""
+    logprobs = [logprob for turn in episode.turns for logprob in turn.logprobs]
+    return -fmean(logprobs) if logprobs else 0.0
+
+
+QUANTITIES: dict[str, Callable[[Episode], float]] = {
+    "reward": lambda episode: episode.score,
+    "entropy": sampled_entropy,
+    "length": lambda episode: float(sum(len(turn.response_ids) for turn in episode.turns)),
+    "success": lambda episode: float(episode.is_success),
+}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FilterResult:
+    """What was kept, and why."""
+
+    kept: list[Group]
+    """The kept groups in their original order."""
+    kept_ids: list[int]
+    """Their group ids in the same order."""
+    selected_ids: list[int]
+    """The same ids in the order of choice, best first."""
+    group_ids: list[int]
+    """[groups] All groups."""
+    scores: list[float]
+    """[groups] Score of each by the metric."""
+    rewards: list[list[float]]
+    """[groups][episodes] The raw episode scores."""
+    reward_stds: list[float]
+    """[groups] Sample standard deviation of the episode scores, 0 for a single episode."""
+    kept_ratio: float
+    """Kept groups / all groups."""
+    metrics: Metrics
+
+
+class RolloutFilter:
+    """Keeps the groups that the settings ask for."""
+
+    def __init__(self, settings: FilterSettings) -> None:
+        self.settings = settings
+
+    def __call__(self, groups: Sequence[Group], *, entropies: Sequence[Sequence[float]] | None = None) -> FilterResult:
+        """Score, choose and measure.
+
+        `entropies` [groups][episodes] is the mean token entropy of each episode, for the metrics that ask for it;
+        None takes the engine's log-probs (`sampled_entropy`).
+        """
+        metric = METRICS[self.settings.metric]
+        rewards = [[episode.score for episode in group.episodes] for group in groups]
+        values = rewards
+        if metric.quantity == "entropy" and entropies is not None:
+            values = [list(row) for row in entropies]
+        elif metric.quantity != "reward":
+            values = [[QUANTITIES[metric.quantity](episode) for episode in group.episodes] for group in groups]
+        scores = [float(metric.summarize(row)) for row in values]
+        selected = select(scores, self.settings)
+        kept = sorted(selected)
+        # The statistics of the rewards are wanted whatever the filter looks at: early stopping reads them.
+        metrics = _statistics(values, kept, "") | _statistics(rewards, kept, "reward_")
+        if metric.quantity != "reward":
+            metrics |= _statistics(values, kept, f"{metric.quantity}_")
+        kept_ratio = len(kept) / len(groups) if groups else 0.0
+        metrics |= {
+            "rollout/filter_kept_count": float(len(kept)),
+            "rollout/filter_kept_ratio": kept_ratio,
+            "rollout/filter_zero_count": float(sum(abs(score) <= ZERO for score in scores)),
+        }
+        return FilterResult(
+            kept=[groups[index] for index in kept],
+            kept_ids=[groups[index].group_id for index in kept],
+            selected_ids=[groups[index].group_id for index in selected],
+            group_ids=[group.group_id for group in groups],
+            scores=scores,
+            rewards=rewards,
+            reward_stds=[deviation(row) for row in rewards],
+            kept_ratio=kept_ratio,
+            metrics=metrics,
+        )
+
+
+def _statistics(values: Sequence[Sequence[float]], kept: Sequence[int], family: str) -> Metrics:
+    """`rollout/in_group_<family>std` and kin, means over all groups; `rollout/chosen_in_group_*` over the kept ones."""
+    summaries: dict[str, Callable[[Sequence[float]], float]] = {"std": deviation, "max": max, "mean": fmean}
+    if family:
+        summaries["sum"] = sum
+    metrics: Metrics = {}
+    for name, summarize in summaries.items():
+        per_group = [float(summarize(row)) for row in values]
+        chosen = [per_group[index] for index in kept]
+        metrics[f"rollout/in_group_{family}{name}"] = fmean(per_group) if per_group else 0.0
+        metrics[f"rollout/chosen_in_group_{family}{name}"] = fmean(chosen) if chosen else 0.0
+    return metrics

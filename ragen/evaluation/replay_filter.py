@@ -1,0 +1,209 @@
+"""`ragen replay-filter`: which groups each rollout filter would have kept, from the saved episodes of a run."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from ragen.algorithms.rollout_filter import FilterResult, FilterSettings, RolloutFilter
+from ragen.config.load import METRIC_ALIASES
+from ragen.config.strict import build_dataclass
+from ragen.config.validate import FILTER_VALUES
+from ragen.errors import ConfigError, RagenError
+from ragen.tracking.console import console, print_table
+from ragen.tracking.rundir import episode_files, read_episodes
+from ragen.types import group_episodes
+
+PREFIX = "rollout_filter_"
+COLUMNS = ("filter", "kept", "ratio", "mean score kept", "groups in order of choice")
+TOP_P_VALUES = (0.4, 0.6, 0.8, 0.9, 0.95, 0.98)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Replay:
+    """One filter applied to one episode file."""
+
+    file: str
+    filter: str
+    """What the filter is called in the table."""
+    num_groups: int
+    num_incomplete: int
+    """Groups left out beforehand because a member was lost to a fault; training leaves them out, too."""
+    result: FilterResult
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "file": self.file,
+            "filter": self.filter,
+            "num_groups": self.num_groups,
+            "num_incomplete": self.num_incomplete,
+            "kept_ids": self.result.kept_ids,
+            "selected_ids": self.result.selected_ids,
+            "scores": dict(zip(map(str, self.result.group_ids), self.result.scores, strict=True)),
+            "metrics": self.result.metrics,
+        }
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(
+        prog="ragen replay-filter",
+        description="Show which groups each rollout filter would have kept, from the saved episodes of a run.",
+    )
+    parser.add_argument("path", type=Path, help="run directory or episode file (.jsonl)")
+    parser.add_argument(
+        "overrides",
+        nargs="*",
+        metavar="KEY=VALUE",
+        help="try this one filter instead of the panel, e.g. rollout_filter_strategy=min_p rollout_filter_value=0.5; "
+        "keys that are not given are those of the run",
+    )
+    parser.add_argument("--files", default="*", metavar="PATTERN", help="only episode files whose name matches")
+    parser.add_argument("--json", action="store_true", help="one JSON object per file and filter")
+    args = parser.parse_args(argv)
+    filters = choose_filters(args.path, args.overrides)
+    for file in select_files(args.path, args.files):
+        replays = replay(file, filters)
+        if args.json:
+            for each in replays:
+                print(json.dumps(each.to_json()))
+        else:
+            report(replays)
+    return 0
+
+
+def select_files(path: Path, pattern: str) -> list[Path]:
+    if not path.exists():
+        raise RagenError(f"{path} does not exist. Give a run directory or an episode file.")
+    files = [file for file in episode_files(path) if file.match(pattern) or Path(file.stem).match(pattern)]
+    if not files:
+        raise RagenError(f"No episode file of {path} matches {pattern!r}.")
+    return files
+
+
+def replay(file: Path, filters: Mapping[str, FilterSettings]) -> list[Replay]:
+    """Every filter applied to the groups of an episode file."""
+    groups = group_episodes(read_episodes(file))
+    complete = [group for group in groups if group.is_complete]
+    return [
+        Replay(
+            file=file.stem,
+            filter=name,
+            num_groups=len(complete),
+            num_incomplete=len(groups) - len(complete),
+            result=RolloutFilter(settings)(complete),
+        )
+        for name, settings in filters.items()
+    ]
+
+
+def report(replays: Sequence[Replay]) -> None:
+    """The table of one file."""
+    first = replays[0]
+    metrics = first.result.metrics
+    lost = f", {first.num_incomplete} incomplete groups left out" if first.num_incomplete else ""
+    print_table(
+        f"{first.file}: {first.num_groups} groups, mean in-group reward deviation "
+        f"{metrics['rollout/in_group_reward_std']:.3g}{lost}",
+        COLUMNS,
+        [_row(each) for each in replays],
+    )
+    if first.num_groups and all(len(row) == 1 for row in first.result.rewards):
+        console.print("Every group has one episode: nothing varies inside a group, so all deviations are 0.")
+
+
+def _row(each: Replay) -> tuple[str, ...]:
+    result = each.result
+    kept_ids = set(result.kept_ids)
+    kept = [score for group, score in zip(result.group_ids, result.scores) if group in kept_ids]
+    return (
+        each.filter,
+        str(len(kept)),
+        f"{result.kept_ratio:.2f}",
+        f"{sum(kept) / len(kept):.3g}" if kept else "-",
+        " ".join(map(str, result.selected_ids)) or "none",
+    )
+
+
+# --- filters to try -------------------------------------------------------------------------------------------------
+
+
+def choose_filters(path: Path, overrides: Sequence[str]) -> dict[str, FilterSettings]:
+    """Name -> filter: the one the overrides describe, else the run's own and the panel."""
+    own = read_own_settings(path)
+    settings = build_settings(overrides, base=own or {})
+    if overrides:
+        return {describe(settings): settings}
+    filters = {f"the run's own: {describe(settings)}": settings} if own else {}
+    return filters | {describe(settings): settings for settings in panel()}
+
+
+def panel() -> list[FilterSettings]:
+    """The filters of the top-p study, the other strategies, and those that do not depend on the reward scale."""
+    found = [FilterSettings(), FilterSettings(include_zero=False)]
+    for mode in ("linear", "softmax"):
+        for include_zero in (False, True):
+            found += [
+                FilterSettings(value=value, top_p_prob_mode=mode, include_zero=include_zero) for value in TOP_P_VALUES
+            ]
+    found += [FilterSettings(strategy="top_k", value=value) for value in (0.25, 0.5)]
+    found += [FilterSettings(strategy="min_p", value=0.5)]
+    found += [FilterSettings(value=value, top_p_prob_mode="softmax_z", include_zero=False) for value in (0.6, 0.9)]
+    found += [FilterSettings(strategy="z_score", value=value, include_zero=False) for value in (-1.0, 0.0)]
+    found += [FilterSettings(metric="success_variance", include_zero=False)]
+    found += [FilterSettings(metric="success_variance", value=0.9, include_zero=False)]
+    return found
+
+
+def describe(settings: FilterSettings) -> str:
+    """A filter in a few words: "top_p 0.9 softmax, zeros out"."""
+    mode = f" {settings.top_p_prob_mode}" if settings.strategy == "top_p" and settings.value < 1 else ""
+    kind = " smallest" if settings.type == "smallest" else ""
+    metric = "" if settings.metric == "reward_variance" else f" of {settings.metric}"
+    zeros = "in" if settings.include_zero else "out"
+    return f"{settings.strategy} {settings.value:g}{mode}{kind}{metric}, zeros {zeros}"
+
+
+def read_own_settings(path: Path) -> dict[str, Any] | None:
+    """The filter keys of the run's config.yaml without their prefix; None when there is no such file."""
+    config_file = (path if path.is_dir() else path.parent.parent) / "config.yaml"
+    if not config_file.exists():
+        return None
+    rollout = yaml.safe_load(config_file.read_text())["actor_rollout_ref"]["rollout"]
+    return {name: rollout[PREFIX + name] for name in _NAMES if PREFIX + name in rollout}
+
+
+def build_settings(overrides: Sequence[str], *, base: Mapping[str, Any]) -> FilterSettings:
+    """Checked settings from `key=value` words over `base`; keys may be written with their whole path.
+
+    ["rollout_filter_value=0.5", "strategy=min_p"] -> FilterSettings(strategy="min_p", value=0.5)
+    """
+    values = dict(base)
+    for word in overrides:
+        key, equals, text = word.partition("=")
+        if not equals:
+            raise ConfigError(f"{word!r} is no override. Write KEY=VALUE, for example rollout_filter_value=0.5.")
+        values[key.rpartition(".")[2].removeprefix(PREFIX)] = _scalar(text)
+    if "metric" in values:
+        values["metric"] = METRIC_ALIASES.get(values["metric"], values["metric"])
+    settings = build_dataclass(FilterSettings, values)
+    is_valid, wanted = FILTER_VALUES.get(settings.strategy, (math.isfinite, "a finite number"))
+    if not is_valid(settings.value):
+        raise ConfigError(f"{PREFIX}value is {settings.value}. With {settings.strategy} it must be {wanted}.")
+    return settings
+
+
+def _scalar(text: str) -> Any:
+    try:
+        return float(text)  # YAML takes 1e-3 for a text
+    except ValueError:
+        return yaml.safe_load(text)
+
+
+_NAMES = tuple(field.name for field in fields(FilterSettings))

@@ -1,0 +1,115 @@
+"""How long the stages of a step take, and what training and evaluation have taken so far."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+
+from ragen.types import Metrics
+
+# Parts of a step that are not training. What remains is timing_s/train_step.
+NOT_TRAINING = ("testing", "save_checkpoint", "collapse_metrics")
+
+# Running total -> the time of a step that it sums.
+TOTALS = {
+    "train_total": "train_step",
+    "eval_total": "eval_step",
+    "collapse_total": "collapse_metrics",
+    "collapse_first_turn_total": "collapse_first_turn_step",
+    "collapse_multi_turn_total": "collapse_multi_turn_step",
+    "total": "step",
+}
+
+
+class Timers:
+    """Times of stages, summed within a step, and totals over all steps.
+
+    with timers("step"):
+        with timers("gen"):
+            ...                      # 3 s
+        with timers("testing"):
+            ...                      # 2 s
+    timers.finish_step()             # timing_s/step 5, gen 3, testing 2, train_step 3, eval_step 2, total 5, ...
+    """
+
+    def __init__(
+        self,
+        *,
+        on_stage: Callable[[str], None] | None = None,
+        synchronize: Callable[[], None] | None = None,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        """`on_stage` hears the name of each stage as it begins.
+
+        `synchronize` waits for the device (torch.cuda.synchronize): kernels run on after the call that queued them,
+        and their time would be counted in a later stage.
+        """
+        self._on_stage = on_stage
+        self._synchronize = synchronize
+        self._clock = clock
+        self._stages: dict[str, float] = {}
+        self._outermost = 0.0
+        self._depth = 0
+        self._totals = dict.fromkeys(TOTALS, 0.0)
+
+    @contextmanager
+    def __call__(self, stage: str) -> Iterator[None]:
+        """Time a stage; the time counts when the stage raises, too. Stages may hold others."""
+        if self._on_stage is not None:
+            self._on_stage(stage)
+        started = self._now()
+        self._depth += 1
+        try:
+            yield
+        finally:
+            self._depth -= 1
+            seconds = self._now() - started
+            self.add(stage, seconds)
+            if self._depth == 0:
+                self._outermost += seconds
+
+    def add(self, stage: str, seconds: float) -> None:
+        """Count time of a stage that was measured elsewhere, inside another stage."""
+        self._stages[stage] = self._stages.get(stage, 0.0) + seconds
+
+    def finish_step(
+        self, *, tokens: Mapping[str, int] | None = None, total_tokens: int | None = None, num_devices: int = 1
+    ) -> Metrics:
+        """The timing metrics of the step that ended; the next one starts from zero.
+
+        `tokens` maps stages to the tokens they worked on and gives timing_per_token_ms/<stage>; `total_tokens`, all
+        tokens of the step's batch, gives perf/*. What is timed outside a "step" (the validation before training)
+        is a step of its own.
+        """
+        stages, self._stages = self._stages, {}
+        stages.setdefault("step", self._outermost)
+        self._outermost = 0.0
+        step = stages["step"]
+        stages["train_step"] = max(0.0, step - sum(stages.get(stage, 0.0) for stage in NOT_TRAINING))
+        stages["eval_step"] = stages.get("testing", 0.0)
+        for total, part in TOTALS.items():
+            self._totals[total] += stages.get(part, 0.0)
+
+        metrics = {f"timing_s/{stage}": seconds for stage, seconds in (stages | self._totals).items()}
+        for stage, count in (tokens or {}).items():
+            if stage in stages and count > 0:
+                metrics[f"timing_per_token_ms/{stage}"] = 1000 * stages[stage] / count
+        if total_tokens is not None:
+            metrics["perf/total_num_tokens"] = float(total_tokens)
+            metrics["perf/time_per_step"] = step
+            metrics["perf/throughput"] = total_tokens / step / num_devices if step > 0 else 0.0
+        return metrics
+
+    def state_dict(self) -> dict[str, float]:
+        """The running totals, for the checkpoint."""
+        return dict(self._totals)
+
+    def load_state_dict(self, totals: Mapping[str, float]) -> None:
+        """Continue the totals of a checkpoint."""
+        self._totals = {total: float(totals.get(total, 0.0)) for total in TOTALS}
+
+    def _now(self) -> float:
+        if self._synchronize is not None:
+            self._synchronize()
+        return self._clock()

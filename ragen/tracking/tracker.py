@@ -1,0 +1,235 @@
+"""Where the numbers of a run go: always into the run directory, and to the trackers that `trainer.logger` names.
+
+    with Trackers(cfg.trainer.logger, config=..., run_dir=..., project=..., experiment=...) as trackers:
+        trackers.log(step, metrics)
+        trackers.close("early_stopped", reason="...", early_stop="low_validation_success")
+
+A tracker that cannot start stops the run; one that fails later is dropped with one warning. The run directory is no
+view but the record of the run: when it cannot be written, the error travels up.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import importlib.util
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Protocol, Self
+
+from ragen.errors import ConfigError, MissingExtra, RagenError
+from ragen.tracking.rundir import RunDir, State
+
+logger = logging.getLogger(__name__)
+
+
+class Tracker(Protocol):
+    """A view of a run."""
+
+    def log(self, step: int, metrics: Mapping[str, float]) -> None:
+        """Show the metrics of a step. Steps never go back."""
+        ...
+
+    def log_table(self, step: int, name: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
+        """Show a table of a step, before or after its metrics."""
+        ...
+
+    def close(self, status: State) -> None:
+        """End the view; called once."""
+        ...
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class RunFacts:
+    """What a tracker may want to know of a run when it starts."""
+
+    config: Mapping[str, Any]
+    """The resolved configuration as plain dictionaries, lists and values."""
+    path: Path
+    """The run directory."""
+    project: str
+    experiment: str
+    total_steps: int | None
+    """The last step, for the time that is left."""
+    resumed_step: int | None
+    """The step of the checkpoint the run continues from; None is a new run."""
+
+
+def _console(run: RunFacts) -> Tracker:
+    from ragen.tracking.console import ConsoleTracker
+
+    return ConsoleTracker(total_steps=run.total_steps)
+
+
+def _wandb(run: RunFacts) -> Tracker:
+    from ragen.tracking.wandb_tracker import WandbTracker
+
+    return WandbTracker(run)
+
+
+def _tensorboard(run: RunFacts) -> Tracker:
+    from ragen.tracking.tensorboard_tracker import TensorboardTracker
+
+    return TensorboardTracker(run)
+
+
+TRACKERS: dict[str, Callable[[RunFacts], Tracker] | None] = {
+    "console": _console,
+    "file": None,  # the run directory, which is always written
+    "wandb": _wandb,
+    "tensorboard": _tensorboard,
+}
+
+# Trackers that need an extra of the same name, and the package it brings.
+EXTRAS = {"wandb": "wandb", "tensorboard": "tensorboard"}
+
+
+def check_names(names: Sequence[str]) -> None:
+    """Names are known and their packages are installed; nothing is imported."""
+    for name in names:
+        if name not in TRACKERS:
+            close = difflib.get_close_matches(name, TRACKERS, n=1)
+            hint = f" Did you mean {close[0]}?" if close else ""
+            raise ConfigError(f"trainer.logger: {name!r} is no tracker. Known are {', '.join(TRACKERS)}.{hint}")
+        if name in EXTRAS and importlib.util.find_spec(EXTRAS[name]) is None:
+            raise MissingExtra(
+                f"trainer.logger names {name}, which is not installed. "
+                f"Run: pip install -e '.[{name}]', or leave it out: trainer.logger=[console]"
+            )
+
+
+class Trackers:
+    """The run directory and the trackers of a run, as one; `with` starts and always closes them."""
+
+    def __init__(
+        self,
+        names: Sequence[str],
+        *,
+        config: Mapping[str, Any] | Any,
+        run_dir: RunDir | Path,
+        project: str,
+        experiment: str,
+        total_steps: int | None = None,
+        resumed_step: int | None = None,
+    ) -> None:
+        """`config` is a plain mapping or a configuration dataclass. Wrong names and missing packages raise here.
+
+        `resumed_step` is the step of the loaded checkpoint: what was logged after it is forgotten and W&B continues
+        the same run. None starts anew, with a new W&B run; `metrics.jsonl` of a former run in the same folder is
+        moved to metrics.dropped.jsonl.
+        """
+        check_names(names)
+        self.run = run_dir if isinstance(run_dir, RunDir) else RunDir(run_dir)
+        self.step: int | None = resumed_step
+        """The last step that was logged."""
+        self._names = list(dict.fromkeys(names))
+        self._facts = RunFacts(
+            config=config if isinstance(config, Mapping) else dataclasses.asdict(config),
+            path=self.run.path,
+            project=project,
+            experiment=experiment,
+            total_steps=total_steps,
+            resumed_step=resumed_step,
+        )
+        self._trackers: dict[str, Tracker] = {}
+        self._is_open = False
+
+    def __enter__(self) -> Self:
+        resumed_step = self._facts.resumed_step
+        self.run.truncate_after(-1 if resumed_step is None else resumed_step)
+        self.run.write_status("running", step=self.step)
+        self._is_open = True
+        for name in self._names:
+            start = TRACKERS[name]
+            if start is None:
+                continue
+            try:
+                self._trackers[name] = start(self._facts)
+            except BaseException as error:
+                self.close("failed", reason=f"the tracker {name} cannot start: {error}")
+                if isinstance(error, RagenError) or not isinstance(error, Exception):
+                    raise
+                raise RagenError(
+                    f"trainer.logger: {name} cannot start ({type(error).__name__}: {error}). "
+                    f"Repair it or leave it out of trainer.logger."
+                ) from error
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if error is None or (isinstance(error, SystemExit) and not error.code):
+            self.close("finished")
+        elif isinstance(error, KeyboardInterrupt):
+            self.close("interrupted", reason="interrupted by the user")
+        else:
+            self.close("failed", reason=f"{type(error).__name__}: {error}")
+
+    def log(self, step: int, metrics: Mapping[str, Any]) -> None:
+        """The metrics of a step, numbers or one-element tensors, once per step."""
+        assert self._is_open, "log inside `with trackers:`"
+        numbers = {name: _number(name, value) for name, value in metrics.items()}
+        self.run.log(step, numbers)
+        self.step = step
+        self._each("log", step, numbers)
+
+    def log_table(self, step: int, name: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
+        """A table of a step."""
+        assert self._is_open, "log_table inside `with trackers:`"
+        plain = [[_cell(value) for value in row] for row in rows]
+        self.run.log_table(step, name, columns, plain)
+        self._each("log_table", step, name, list(columns), plain)
+
+    def stage(self, name: str) -> None:
+        """What the run is doing now, for the live line: Timers(on_stage=trackers.stage)."""
+        console = self._trackers.get("console")
+        if console is not None and hasattr(console, "stage"):
+            console.stage(name)  # type: ignore[attr-defined]
+
+    def close(self, status: State = "finished", *, reason: str = "", early_stop: str | None = None) -> None:
+        """Write status.json and close every tracker. The first call counts; leaving `with` is the last one."""
+        if not self._is_open:
+            return
+        self._is_open = False
+        try:
+            self.run.write_status(status, reason, step=self.step, early_stop=early_stop)
+        finally:
+            self._each("close", status)
+            self._trackers.clear()
+
+    def _each(self, method: str, *arguments: Any) -> None:
+        for name, tracker in list(self._trackers.items()):
+            try:
+                getattr(tracker, method)(*arguments)
+            except Exception as error:
+                self._drop(name, error, is_closing=method == "close")
+
+    def _drop(self, name: str, error: Exception, *, is_closing: bool) -> None:
+        tracker = self._trackers.pop(name)
+        logger.warning(
+            "The tracker %s failed and is off from step %s on (%s: %s). The run goes on; %s has all metrics.",
+            name,
+            self.step,
+            type(error).__name__,
+            error,
+            self.run.path / "metrics.jsonl",
+        )
+        if not is_closing:
+            try:
+                tracker.close("failed")
+            except Exception as again:
+                logger.debug("closing the tracker %s: %s", name, again)
+
+
+def _number(name: str, value: Any) -> float:
+    """A Python number; tensors and numpy scalars have `item`."""
+    value = value.item() if hasattr(value, "item") else value
+    if not isinstance(value, int | float):
+        raise TypeError(f"the metric {name} is no number but {type(value).__name__}; tables go to log_table")
+    return float(value) if isinstance(value, bool) else value
+
+
+def _cell(value: Any) -> Any:
+    return value.item() if hasattr(value, "item") else value

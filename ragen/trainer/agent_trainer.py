@@ -1,0 +1,219 @@
+"""The training loop: rollout, filter, score, critic, actor, validation, checkpoint, early stop."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ragen.algorithms.kl import KlController, make_kl_controller
+from ragen.algorithms.rollout_filter import FilterResult, FilterSettings, RolloutFilter
+from ragen.config.schema import Config
+from ragen.env.rng import fixed_hash
+from ragen.llm_agent.build import sampling_params
+from ragen.llm_agent.es_manager import EsManager
+from ragen.llm_agent.metrics import rollout_metrics
+from ragen.tracking.rundir import RunDir
+from ragen.tracking.timing import Timers
+from ragen.tracking.tracker import Trackers
+from ragen.trainer.checkpoint import rotate, save_checkpoint
+from ragen.trainer.early_stop import EarlyStop
+from ragen.trainer.scoring import score
+from ragen.trainer.validation import Validator
+from ragen.types import Episode, Metrics, group_episodes
+from ragen.workers.local import LocalWorkers
+
+
+@dataclass(kw_only=True, slots=True)
+class StepOutcome:
+    """What a step logged, and why the run ends with it, if it does."""
+
+    metrics: Metrics
+    stop: str | None = None
+
+
+class AgentTrainer:
+    """Trains until the last step or an early stop. Everything it needs is given; see build.py."""
+
+    def __init__(
+        self, config: Config, workers: LocalWorkers, *, trackers: Trackers, run: RunDir, train_seed: int, start_step: int
+    ) -> None:
+        self.config, self.workers, self.trackers, self.run = config, workers, trackers, run
+        self.train_seed, self.start_step = train_seed, start_step
+        self.environments = EsManager(config.es_manager.train, config.custom_envs)
+        self.validate = Validator(config, workers.agent)
+        self.rollout_filter = RolloutFilter(FilterSettings.from_config(config.actor_rollout_ref.rollout))
+        self.early_stop = EarlyStop(
+            config.trainer.early_stop,
+            empty_stop_steps=config.actor_rollout_ref.rollout.rollout_filter_empty_stop_steps,
+        )
+        self.kl_controller: KlController = make_kl_controller(
+            config.algorithm.kl_ctrl.type,
+            kl_coef=config.algorithm.kl_ctrl.kl_coef,
+            target_kl=config.algorithm.kl_ctrl.target_kl,
+            horizon=config.algorithm.kl_ctrl.horizon,
+        )
+        self.timers = Timers(on_stage=trackers.stage)
+
+    def fit(self) -> None:
+        """Run to the end; the trackers are closed and status.json is written whatever happens."""
+        trainer = self.config.trainer
+        with self.trackers:
+            try:
+                # A resumed run has been validated at this step already.
+                if trainer.val_only or (trainer.val_before_train and self.start_step == 0):
+                    metrics = self.validation(self.start_step)
+                    self.trackers.log(self.start_step, metrics | self.timers.finish_step())
+                if trainer.val_only:
+                    return
+                for step in range(self.start_step + 1, trainer.total_training_steps + 1):
+                    outcome = self.step(step)
+                    self.trackers.log(step, outcome.metrics)
+                    if outcome.stop:
+                        self.trackers.close("early_stopped", reason=outcome.stop, early_stop=outcome.stop)
+                        return
+            finally:
+                self.environments.close()
+                self.validate.close()
+                self.workers.close()
+
+    def step(self, step: int) -> StepOutcome:
+        """One training step with what surrounds it: validation, early stop, checkpoint, timing."""
+        trainer = self.config.trainer
+        is_last = step >= trainer.total_training_steps
+        with self.timers("step"):
+            outcome = self.train_step(step)
+            if trainer.test_freq > 0 and (is_last or step % trainer.test_freq == 0):
+                validation = self.validation(step)
+                outcome.metrics |= validation
+                outcome.stop = outcome.stop or self.early_stop.see_validation(validation)
+            if outcome.stop:
+                outcome.metrics[f"early_stopped/{outcome.stop}"] = 1.0
+            if trainer.save_freq > 0 and (is_last or outcome.stop or step % trainer.save_freq == 0):
+                with self.timers("save_checkpoint"):
+                    self.save(step)
+        total_tokens = int(outcome.metrics.pop("num_tokens", 0))
+        outcome.metrics |= self.timers.finish_step(
+            tokens=dict.fromkeys(("gen", "old_log_prob", "ref", "values", "update_actor", "update_critic"), total_tokens),
+            total_tokens=total_tokens,
+        )
+        return outcome
+
+    def train_step(self, step: int) -> StepOutcome:
+        """Rollout, filter, score and update."""
+        with self.timers("gen"):
+            episodes = self.rollout(step)
+        self.write_episodes(step, "train", episodes)
+        groups = [group for group in group_episodes(episodes) if group.is_complete]
+        with self.timers("filter"):
+            kept = self.rollout_filter(groups)
+        metrics = {f"train/{name}": value for name, value in rollout_metrics(episodes).items()}
+        metrics |= kept.metrics
+        self.log_tables(step, kept)
+        stop = self.early_stop.see_kept(len(kept.kept))
+        metrics["rollout/empty_after_filter"] = float(not kept.kept)
+        metrics["rollout/consecutive_empty_after_filter_steps"] = float(self.early_stop.state.num_empty)
+        metrics["train/rollout_attempts"] = 1.0
+        if not kept.kept:
+            return StepOutcome(metrics=metrics, stop=stop)
+        stop = self.early_stop.see_reward_std(metrics["rollout/in_group_reward_std"])
+        batch, scored = score(
+            kept.kept,
+            self.config,
+            self.workers,
+            kl_controller=self.kl_controller,
+            kept_ratio=kept.kept_ratio,
+            timer=self.timers,
+        )
+        mini_batch_size = self.config.actor_rollout_ref.actor.ppo_mini_batch_size
+        metrics |= scored | {
+            "train/batch_size": float(len(batch)),
+            "train/num_mini_batches": float(-(-len(batch) // mini_batch_size)),
+            "num_tokens": float(batch.num_tokens),
+        }
+        if self.workers.critic is not None:
+            with self.timers("update_critic"):
+                metrics |= self.workers.update_critic(batch, step=step)
+        if step >= self.config.trainer.critic_warmup:
+            with self.timers("update_actor"):
+                metrics |= self.workers.update_actor(batch, step=step)
+        return StepOutcome(metrics=metrics, stop=stop)
+
+    def rollout(self, step: int) -> list[Episode]:
+        """Fresh levels for every step; levels and noise follow from the seed and the step alone."""
+        return self.workers.agent.proxy.rollout(
+            self.environments,
+            base_seed=self.train_seed + (step - 1) * self.environments.num_groups,
+            noise_seed=fixed_hash(self.train_seed, "training", step),
+            params=sampling_params(self.config, self.workers.agent.chat, is_validation=False),
+        )
+
+    def validation(self, step: int) -> Metrics:
+        with self.timers("testing"):
+            metrics, episodes = self.validate()
+        self.write_episodes(step, "val", episodes, is_due=True)
+        num_rows = self.config.trainer.generations_to_log_to_wandb.val
+        if num_rows > 0:
+            shown = sorted(episodes, key=lambda e: fixed_hash(e.seed, "shown", e.member))[:num_rows]
+            rows = [[e.tag, e.seed, "\n".join(m["content"] for m in e.messages()), e.score, e.is_success] for e in shown]
+            self.trackers.log_table(step, "val/generations", ["tag", "seed", "conversation", "score", "success"], rows)
+        return metrics
+
+    def write_episodes(self, step: int, kind: str, episodes: list[Episode], *, is_due: bool = False) -> None:
+        """Into the run directory, and into a second folder where one is named."""
+        trainer = self.config.trainer
+        every = trainer.save_episodes_every
+        if is_due or (every > 0 and step % every == 0):
+            self.run.write_episodes(f"{kind}_step_{step}", episodes)
+        second = trainer.rollout_data_dir if kind == "train" else trainer.validation_data_dir
+        if second:
+            RunDir(Path(second)).write_episodes(f"{kind}_step_{step}", episodes)
+
+    def log_tables(self, step: int, kept: FilterResult) -> None:
+        """The rewards of every group, and, on request, each group's deviation and fate."""
+        rows = [[group_id, *rewards] for group_id, rewards in zip(kept.group_ids, kept.rewards, strict=True)]
+        if not rows:
+            return
+        width = max(len(row) for row in rows) - 1
+        self.trackers.log_table(step, "rollout/reward_table", ["group_id", *(f"reward_{i}" for i in range(width))], rows)
+        if self.config.trainer.log_group_rv_table:
+            chosen = set(kept.kept_ids)
+            table = [
+                [step, group_id, std, group_id in chosen]
+                for group_id, std in zip(kept.group_ids, kept.reward_stds, strict=True)
+            ]
+            columns = ["step", "group_id", "reward_std", "selected"]
+            self.trackers.log_table(step, "rollout/group_rv_table", columns, table)
+
+    def save(self, step: int) -> None:
+        """Write a checkpoint and remove those that are too old."""
+        trainer = self.config.trainer
+        root = Path(trainer.default_local_dir)
+        has_state = "extra" in self.config.actor_rollout_ref.actor.checkpoint.save_contents
+        save_checkpoint(root, step, self.workers.savers(), self.state(step) if has_state else None)
+        rotate(root, {"actor": trainer.max_actor_ckpt_to_keep, "critic": trainer.max_critic_ckpt_to_keep})
+
+    def state(self, step: int) -> dict[str, Any]:
+        """What a resumed run continues from, beside weights and moments."""
+        return {
+            "step": step,
+            "model_path": self.config.model_path,
+            "train_seed": self.train_seed,
+            "early_stop": self.early_stop.to_json(),
+            "kl_controller": self.kl_controller.to_json(),
+            "timers": self.timers.state_dict(),
+        }
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        """The inverse of `state`."""
+        control = self.config.algorithm.kl_ctrl
+        self.early_stop.from_json(state["early_stop"])
+        self.timers.load_state_dict(state["timers"])
+        self.kl_controller = make_kl_controller(
+            control.type,
+            kl_coef=control.kl_coef,
+            target_kl=control.target_kl,
+            horizon=control.horizon,
+            state=state["kl_controller"],
+        )

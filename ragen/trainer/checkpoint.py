@@ -1,0 +1,112 @@
+"""Checkpoints: Hugging Face directories, safetensors and JSON; whole or not at all.
+
+    <root>/global_step_<N>/actor/    a directory that from_pretrained opens, and optimizer.safetensors
+    <root>/global_step_<N>/critic/   likewise, where there is a critic
+    <root>/global_step_<N>/trainer_state.json
+    <root>/latest_checkpointed_iteration.txt   N
+
+A checkpoint is written beside its place, synced to disk and renamed; the file that names the newest comes last. A
+run killed at any moment finds the previous checkpoint or the new one.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from ragen.errors import ConfigError
+from ragen.tracking.rundir import write_atomic
+
+LATEST = "latest_checkpointed_iteration.txt"
+STATE = "trainer_state.json"
+STEP_FOLDER = re.compile(r"global_step_(\d+)")
+
+
+def step_of(folder: Path) -> int:
+    """The step in the name of a checkpoint folder."""
+    match = STEP_FOLDER.fullmatch(folder.name)
+    if match is None:
+        raise ConfigError(f"trainer.resume_from_path={folder}: expected a folder named global_step_<N>.")
+    return int(match[1])
+
+
+def find_resume(resume_mode: str, resume_from_path: str | None, root: Path) -> Path | None:
+    """The checkpoint to continue from, or None to start from scratch."""
+    if resume_mode == "disable":
+        return None
+    if resume_mode == "resume_path":
+        folder = Path(resume_from_path or "")
+        step_of(folder)
+        if not (folder / "actor").is_dir():
+            raise ConfigError(
+                f"trainer.resume_from_path={folder} has no actor folder. Give an existing global_step_<N> folder."
+            )
+        return folder
+    latest = root / LATEST
+    if not latest.exists():
+        return None
+    folder = root / f"global_step_{latest.read_text().strip()}"
+    return folder if folder.is_dir() else None
+
+
+def save_checkpoint(
+    root: Path, step: int, roles: Mapping[str, Callable[[Path], None]], state: Mapping[str, Any] | None
+) -> Path:
+    """Write a checkpoint; each role gets an empty folder of its own to write into. `state` None: weights only."""
+    final = root / f"global_step_{step}"
+    temporary = root / f".global_step_{step}.{os.getpid()}.tmp"
+    for stale in root.glob(".global_step_*.tmp"):  # what killed runs left behind
+        shutil.rmtree(stale, ignore_errors=True)
+    for role, write in roles.items():
+        folder = temporary / role
+        folder.mkdir(parents=True)
+        write(folder)
+    if state is not None:
+        (temporary / STATE).write_text(json.dumps(state, indent=2) + "\n")
+    _sync_tree(temporary)
+    if final.exists():  # a resumed run reached the same step again
+        shutil.rmtree(final)
+    temporary.rename(final)
+    _sync(root)
+    write_atomic(root / LATEST, f"{step}\n")
+    return final
+
+
+def read_state(folder: Path) -> dict[str, Any] | None:
+    """The trainer's state in a checkpoint; None in one that holds weights only."""
+    path = folder / STATE
+    return json.loads(path.read_text()) if path.exists() else None
+
+
+def rotate(root: Path, keep: Mapping[str, int | None]) -> None:
+    """Remove the oldest role folders beyond `keep` (None: all are kept), and checkpoints without any."""
+    folders = [path for path in root.glob("global_step_*") if STEP_FOLDER.fullmatch(path.name)]
+    folders.sort(key=step_of, reverse=True)
+    for role, count in keep.items():
+        if count is not None:
+            for folder in [folder for folder in folders if (folder / role).is_dir()][count:]:
+                shutil.rmtree(folder / role)
+    for folder in folders:
+        if not any(path.is_dir() for path in folder.iterdir()):
+            shutil.rmtree(folder)
+
+
+def _sync_tree(root: Path) -> None:
+    for path in root.rglob("*"):
+        if path.is_file():
+            path.chmod(0o644)
+        _sync(path)
+    _sync(root)
+
+
+def _sync(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

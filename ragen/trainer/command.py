@@ -1,0 +1,28 @@
+"""`python train.py` and `ragen train`: load, build, fit."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+
+from ragen.config import argument_parser, config_from_args
+from ragen.errors import RagenError
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    parser = argument_parser("Train an agent by multi-turn reinforcement learning.")
+    parser.prog = "python train.py"
+    args = parser.parse_args(argv)
+    try:
+        config = config_from_args(args)
+        os.environ.setdefault("CUDA_VISIBLE_DEVICES", config.system.CUDA_VISIBLE_DEVICES)
+        from ragen.trainer.build import build_trainer  # torch, only after the configuration is known to be right
+
+        trainer = build_trainer(config)
+        if trainer is not None:
+            trainer.fit()
+    except RagenError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    return 0

@@ -1,0 +1,70 @@
+"""When a run is over before its last step: the reward variance is gone, validation fails, or nothing is left to train.
+
+Early stopping is part of the protocol of a sweep: a setting that stops early counts as a failed regime.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from statistics import fmean
+from typing import Any
+
+from ragen.config.trainer import EarlyStopConfig
+
+
+@dataclass(kw_only=True, slots=True)
+class EarlyStopState:
+    """What has been seen so far; saved with every checkpoint."""
+
+    baseline: list[float] = field(default_factory=list)
+    """The first reward deviations of the run."""
+    window: list[float] = field(default_factory=list)
+    """The latest reward deviations after the baseline."""
+    low_success: dict[str, int] = field(default_factory=dict)
+    """Validations in a row below the threshold, by metric."""
+    num_empty: int = 0
+    """Steps in a row that the filter left empty."""
+
+
+class EarlyStop:
+    """Watches three signals; each method returns the type of stop, or None to go on."""
+
+    def __init__(self, config: EarlyStopConfig, *, empty_stop_steps: int) -> None:
+        self.config, self.empty_stop_steps = config, empty_stop_steps
+        self.state = EarlyStopState()
+
+    def see_reward_std(self, in_group_std: float) -> str | None:
+        """Mean in-group deviation of the scores of a step, before filtering.
+
+        Stops when a whole window stays below `variance_factor` times the mean of the first steps.
+        """
+        state, config = self.state, self.config
+        if len(state.baseline) < config.variance_baseline_steps:
+            state.baseline.append(in_group_std)
+            return None
+        state.window = [*state.window, in_group_std][-config.variance_window :]
+        limit = config.variance_factor * fmean(state.baseline)
+        is_full = len(state.window) == config.variance_window
+        return "reward_variance_collapse" if is_full and all(std < limit for std in state.window) else None
+
+    def see_validation(self, metrics: Mapping[str, float]) -> str | None:
+        """Success rates of a validation during training; one that stays low is enough."""
+        for name, value in metrics.items():
+            if name.startswith("val-env/") and name.endswith("/success") and "/non-zero/" not in name:
+                is_low = value < self.config.min_val_success
+                self.state.low_success[name] = self.state.low_success.get(name, 0) + 1 if is_low else 0
+        is_over = any(count >= self.config.low_success_patience for count in self.state.low_success.values())
+        return "low_validation_success" if is_over else None
+
+    def see_kept(self, num_kept: int) -> str | None:
+        """How many groups the filter left."""
+        self.state.num_empty = 0 if num_kept else self.state.num_empty + 1
+        is_over = 0 < self.empty_stop_steps <= self.state.num_empty
+        return "empty_filtered_steps" if is_over else None
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self.state)
+
+    def from_json(self, record: Mapping[str, Any]) -> None:
+        self.state = EarlyStopState(**record)

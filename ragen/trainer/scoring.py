@@ -1,0 +1,173 @@
+"""From kept groups to a batch that can be trained on: log-probs, values, rewards, advantages."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+
+import torch
+from torch import Tensor
+
+from ragen.algorithms.advantage import AdvantageInputs, compute_advantages, postprocess
+from ragen.algorithms.gigpo import discounted_returns, number_anchors
+from ragen.algorithms.kl import KlController, kl_in_reward, token_kl
+from ragen.algorithms.losses import importance_weights, mismatch
+from ragen.algorithms.masked import masked_mean, masked_var, token_weights
+from ragen.algorithms.reward_norm import normalize_scores
+from ragen.algorithms.rollout_filter import deviation
+from ragen.config.schema import Config
+from ragen.llm_agent.ctx_manager import to_samples
+from ragen.types import Group, Metrics, Sample
+from ragen.workers.batch import Batch, make_batch
+from ragen.workers.local import LocalWorkers
+
+Timer = Callable[[str], AbstractContextManager[None]]
+
+
+def samples_of(groups: Sequence[Group], config: Config) -> list[Sample]:
+    """The training sequences of groups, with normalised scores."""
+    agent = config.agent_proxy
+    episodes = [episode for group in groups for episode in group.episodes]
+    norm = agent.reward_normalization
+    scores = normalize_scores(episodes, grouping=norm.grouping, method=norm.method)
+    return to_samples(
+        episodes,
+        scores,
+        is_full_context=agent.context_window_mode == "full",
+        use_turn_scores=agent.use_turn_scores,
+    )
+
+
+def score(
+    groups: Sequence[Group],
+    config: Config,
+    workers: LocalWorkers,
+    *,
+    kl_controller: KlController,
+    kept_ratio: float,
+    timer: Timer,
+) -> tuple[Batch, Metrics]:
+    """A scored batch and what is known about it."""
+    samples = samples_of(groups, config)
+    reward_stds = {group.group_id: deviation([episode.score for episode in group.episodes]) for group in groups}
+    batch = make_batch(samples, reward_stds)
+    metrics = _policy_logprobs(batch, config, workers, timer)
+    if config.uses_reference:
+        with timer("ref"):
+            batch.ref_logprobs = workers.ref_logprobs(batch)
+        metrics["rollout/ref_log_prob"] = masked_mean(batch.ref_logprobs, batch.mask).item()
+    if config.uses_critic:
+        with timer("values"):
+            batch.values = workers.values(batch)
+    with timer("adv"):
+        metrics |= _rewards(batch, config, kl_controller)
+        metrics |= _advantages(batch, samples, config, kept_ratio)
+    return batch, metrics | data_metrics(batch)
+
+
+def _policy_logprobs(batch: Batch, config: Config, workers: LocalWorkers, timer: Timer) -> Metrics:
+    """Old log-probs from the trainer or from the engine, and how far the two are apart.
+
+    With the engine's, the first mini batch of the update measures the difference (actor/ppo_kl at ratio 1).
+    """
+    rollout, actor = config.actor_rollout_ref.rollout, config.actor_rollout_ref.actor
+    if rollout.old_log_probs == "engine":
+        batch.old_logprobs = batch.engine_logprobs
+        return {}
+    with timer("old_log_prob"):
+        batch.old_logprobs, entropies = workers.logprobs(batch)
+    weights = token_weights(batch.mask, actor.loss_agg_mode)
+    metrics = {"actor/entropy": (entropies * weights).sum().item()}
+    difference = mismatch(batch.old_logprobs, batch.engine_logprobs)["mismatch/logprob_abs"] * batch.mask
+    metrics["rollout/logprob_mismatch_mean"] = masked_mean(difference, batch.mask).item()
+    metrics["rollout/logprob_mismatch_max"] = difference.max().item()
+    if rollout.importance_cap is not None:
+        batch.importance = importance_weights(batch.old_logprobs, batch.engine_logprobs, cap=rollout.importance_cap)
+        metrics["rollout/importance_weight_mean"] = masked_mean(batch.importance, batch.mask).item()
+    return metrics
+
+
+def _rewards(batch: Batch, config: Config, kl_controller: KlController) -> Metrics:
+    """Token rewards: the scores, less the weighted KL to the reference where that is asked for."""
+    if not config.algorithm.use_kl_in_reward:
+        batch.token_rewards = batch.scores
+        return {}
+    assert batch.old_logprobs is not None and batch.ref_logprobs is not None
+    beta = kl_controller.value
+    kl = token_kl(batch.old_logprobs, batch.ref_logprobs, config.algorithm.kl_penalty)
+    batch.token_rewards, current_kl = kl_in_reward(batch.scores, kl, batch.mask, beta=beta)
+    kl_controller.update(current_kl, len(batch))
+    return {"actor/reward_kl_penalty": current_kl, "actor/reward_kl_penalty_coeff": beta}
+
+
+def _advantages(batch: Batch, samples: Sequence[Sample], config: Config, kept_ratio: float) -> Metrics:
+    algorithm, actor = config.algorithm, config.actor_rollout_ref.actor
+    assert batch.token_rewards is not None
+    name = "bi_level_gae" if algorithm.bi_level_gae else algorithm.adv_estimator
+    if name == "gigpo":
+        _add_turns(batch, samples, gamma=algorithm.high_level_gamma)
+    inputs = AdvantageInputs(
+        token_rewards=batch.token_rewards,
+        mask=batch.mask,
+        groups=batch.groups,
+        episodes=batch.episodes,
+        values=batch.values,
+        turn_ends=batch.turn_ends,
+        turn_ids=batch.turn_ids,
+        anchors=batch.anchors,
+        step_returns=batch.step_returns,
+        gamma=algorithm.gamma,
+        lam=algorithm.lam,
+        high_level_gamma=algorithm.high_level_gamma,
+        norm_by_std=algorithm.norm_adv_by_std_in_grpo,
+        step_weight=algorithm.gigpo_step_weight,
+    )
+    advantages, batch.returns = compute_advantages(name, inputs)
+    batch.advantages, metrics = postprocess(
+        advantages,
+        inputs,
+        soft_reweight=algorithm.soft_advantage_reweight,
+        filter_loss_scaling=actor.filter_loss_scaling,
+        kept_ratio=kept_ratio,
+        length_weight=actor.grpo_advantage_length_weight,
+        zero_task_advantage=algorithm.zero_task_advantage,
+    )
+    return metrics
+
+
+def _add_turns(batch: Batch, samples: Sequence[Sample], *, gamma: float) -> None:
+    """Which turn each token belongs to, the state it started from and what followed it."""
+    turn_ids = torch.full(batch.mask.shape, -1)
+    for row, sample in enumerate(samples):
+        for number, (start, end) in enumerate(sample.turn_spans):
+            turn_ids[row, start:end] = number
+    batch.turn_ids = turn_ids
+    batch.anchors = number_anchors([sample.turn_states for sample in samples])
+    batch.step_returns = discounted_returns([sample.turn_rewards for sample in samples], gamma)
+
+
+def data_metrics(batch: Batch) -> Metrics:
+    """Mean, max and min of scores, rewards, advantages, returns and values, and lengths."""
+    metrics: Metrics = {}
+
+    def add(name: str, values: Tensor) -> None:
+        if values.numel():
+            metrics.update(
+                {f"{name}/mean": values.mean().item(), f"{name}/max": values.max().item(), f"{name}/min": values.min().item()}
+            )
+
+    is_masked = batch.mask.bool()
+    add("critic/score", batch.scores.sum(-1))
+    if batch.token_rewards is not None:
+        add("critic/rewards", (batch.token_rewards * batch.mask).sum(-1))
+    for name, tensor in (("advantages", batch.advantages), ("returns", batch.returns), ("values", batch.values)):
+        if tensor is not None:
+            add(f"critic/{name}", tensor[is_masked])
+    if batch.values is not None and batch.returns is not None and is_masked.sum() > 1:
+        unexplained = masked_var(batch.returns - batch.values, batch.mask)
+        metrics["critic/vf_explained_var"] = 1 - (unexplained / (masked_var(batch.returns, batch.mask) + 1e-5)).item()
+    lengths = torch.tensor(batch.lengths, dtype=torch.float32)
+    add("response_length", batch.mask.sum(-1))
+    add("prompt_length", lengths - batch.mask.sum(-1))
+    add("global_seqlen", lengths)
+    return metrics

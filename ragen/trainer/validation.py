@@ -1,0 +1,83 @@
+"""Validation: the fixed levels of the validation set, sampled as val_kwargs say, and greedily on request."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import replace
+from statistics import fmean, pstdev
+
+from ragen.config.schema import Config
+from ragen.env.rng import Rng, fixed_hash
+from ragen.llm_agent.build import Agent, sampling_params
+from ragen.llm_agent.es_manager import EsManager
+from ragen.llm_agent.metrics import rollout_metrics
+from ragen.types import Episode, Metrics, group_episodes
+
+NUM_RESAMPLES = 1000
+
+
+class Validator:
+    """Plays the validation levels; the same levels and the same noise at every validation."""
+
+    def __init__(self, config: Config, agent: Agent) -> None:
+        self.config, self.agent = config, agent
+        self.environments = EsManager(config.es_manager.val, config.custom_envs)
+
+    def __call__(self) -> tuple[Metrics, list[Episode]]:
+        """Metrics of all validation rollouts, and the episodes of the sampled ones."""
+        config = self.config
+        params = sampling_params(config, self.agent.chat, is_validation=True)
+        rollouts = [self._play(params, repeat) for repeat in range(config.trainer.validation_steps)]
+        episodes = [episode for rollout in rollouts for episode in rollout]
+        metrics = {f"val-env/{k}": v for k, v in mean_metrics([rollout_metrics(r) for r in rollouts]).items()}
+        metrics |= reward_statistics(episodes)
+        if config.trainer.val_greedy:
+            greedy = self._play(replace(params, temperature=0.0, top_p=1.0, top_k=-1), 0)
+            metrics |= {f"val-env-greedy/{k}": v for k, v in rollout_metrics(greedy).items()}
+        return metrics, episodes
+
+    def _play(self, params, repeat: int) -> list[Episode]:
+        seed = self.config.seed.val
+        noise_seed = fixed_hash(seed, "validation", repeat)
+        return self.agent.proxy.rollout(self.environments, base_seed=seed, noise_seed=noise_seed, params=params)
+
+    def close(self) -> None:
+        self.environments.close()
+
+
+def mean_metrics(rows: Sequence[Metrics]) -> Metrics:
+    """Each metric's mean over the rows that have it."""
+    values: dict[str, list[float]] = defaultdict(list)
+    for row in rows:
+        for name, value in row.items():
+            values[name].append(value)
+    return {name: fmean(found) for name, found in values.items()}
+
+
+def reward_statistics(episodes: Sequence[Episode]) -> Metrics:
+    """Rewards per tag: mean over episodes, and the best and worst of k tries at one level, by bootstrap.
+
+    N is the number of tries at each level; k runs over the powers of two up to N, and N.
+    """
+    metrics: Metrics = {}
+    for tag in dict.fromkeys(episode.tag for episode in episodes):
+        members = [e for e in episodes if e.tag == tag and not e.status.is_fault]
+        levels = [[e.score for e in group.episodes] for group in group_episodes(members)]
+        num_tries = max((len(level) for level in levels), default=0)
+        if not num_tries:
+            continue
+        metrics[f"val-core/{tag}/reward/mean@{num_tries}"] = fmean(score for level in levels for score in level)
+        if num_tries == 1:
+            continue
+        metrics[f"val-aux/{tag}/reward/std@{num_tries}"] = fmean(pstdev(level) for level in levels)
+        rng = Rng(42, "bootstrap", tag)
+        for k in sorted({*(2**i for i in range(1, num_tries.bit_length()) if 2**i <= num_tries), num_tries}):
+            for name, pick in (("best", max), ("worst", min)):
+                draws = [
+                    [pick(rng.choice(level) for _ in range(k)) for _ in range(NUM_RESAMPLES // len(levels) + 1)]
+                    for level in levels
+                ]
+                metrics[f"val-aux/{tag}/reward/{name}@{k}/mean"] = fmean(fmean(level) for level in draws)
+                metrics[f"val-aux/{tag}/reward/{name}@{k}/std"] = fmean(pstdev(level) for level in draws)
+    return metrics

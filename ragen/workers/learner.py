@@ -1,0 +1,133 @@
+"""What actor and critic share: the walk over mini and micro batches, and saving."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from math import isfinite
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from ragen.algorithms.masked import token_weights
+from ragen.env.rng import Rng
+from ragen.types import Metrics
+from ragen.workers.batch import Batch, micro_batches
+from ragen.workers.optimizer import Optimizer
+from ragen.workers.packed import Packing, pack, packed_attention
+
+OPTIMIZER_FILE = "optimizer.safetensors"
+
+
+def mini_batches(num_samples: int, *, size: int, num_epochs: int, shuffle: bool, seed: int) -> Iterator[list[int]]:
+    """Indices of each optimizer step: in order or shuffled; the last one of an epoch may be smaller.
+
+    5 samples, size 2 -> [0, 1], [2, 3], [4]
+    """
+    for epoch in range(num_epochs):
+        order = list(range(num_samples))
+        if shuffle:
+            Rng(seed, "mini batches", epoch).shuffle(order)
+        yield from (order[start : start + size] for start in range(0, num_samples, size))
+
+
+class Learner:
+    """A model, its optimizer, and how it goes through a batch. `config` is the actor's or the critic's."""
+
+    def __init__(self, model: Any, config: Any, *, total_steps: int) -> None:
+        self.model, self.config = model, config
+        self.device = next(model.parameters()).device
+        self.optimizer = Optimizer(model, config.optim, grad_clip=config.grad_clip, total_steps=total_steps)
+
+    def train_on(
+        self,
+        batch: Batch,
+        *,
+        step: int,
+        loss_of: Callable[[Batch, Tensor, Packing], tuple[Tensor, dict[str, float]]],
+    ) -> Metrics:
+        """One optimizer step for each mini batch.
+
+        `loss_of(micro batch, packed ids, packing)` returns the micro batch's share of the loss of its mini batch and
+        its share of the metrics; the weights of the tokens belong to the mini batch, so shares simply add up.
+        """
+        config = self.config
+        self.model.train()
+        sums: dict[str, float] = defaultdict(float)
+        norms: list[float] = []
+        horizon = batch.mask.shape[1]
+        parts = list(
+            mini_batches(
+                len(batch),
+                size=config.ppo_mini_batch_size,
+                num_epochs=config.ppo_epochs,
+                shuffle=config.shuffle,
+                seed=step,
+            )
+        )
+        for indices in parts:
+            mini = batch.select(indices)
+            mini.weights = token_weights(mini.mask, config.loss_agg_mode, horizon=horizon)
+            mini.mean_weights = token_weights(mini.mask, "token-mean")
+            for chosen in self.micro_batches(mini):
+                micro = mini.select(chosen)
+                ids, packing = pack(micro.ids, self.device)
+                with packed_attention(self.model, packing):
+                    loss, shares = loss_of(micro, ids, packing)
+                    loss.backward()
+                for name, share in shares.items():
+                    sums[name] += share
+            norms.append(self.optimizer.step(step))
+        self.model.eval()
+        finite = [norm for norm in norms if isfinite(norm)]
+        return {name: total / len(parts) for name, total in sums.items()} | {
+            "grad_norm": sum(finite) / max(1, len(finite)),
+            "lr": self.optimizer.learning_rate(step),
+            "skipped_steps": float(len(norms) - len(finite)),
+        }
+
+    def micro_batches(self, batch: Batch) -> list[list[int]]:
+        """Indices of each forward and backward pass."""
+        config = self.config
+        if config.use_dynamic_bsz:
+            return micro_batches(batch.lengths, max_tokens=config.ppo_max_token_len_per_gpu)
+        return micro_batches(batch.lengths, max_samples=config.ppo_micro_batch_size_per_gpu)
+
+    def save(self, folder: Path, tokenizer: Any, *, with_optimizer: bool) -> None:
+        """A Hugging Face directory, and the optimizer's state beside it."""
+        self.model.save_pretrained(folder)
+        tokenizer.save_pretrained(folder)
+        if with_optimizer:
+            save_file(self.optimizer.state(), folder / OPTIMIZER_FILE)
+
+    def load_optimizer(self, folder: Path) -> None:
+        self.optimizer.load_state(load_file(folder / OPTIMIZER_FILE))
+
+
+def for_each_micro_batch(
+    model: Any, batch: Batch, *, max_samples: int, score: Callable[[Batch, Tensor, Packing], tuple[Tensor, ...]]
+) -> list[Tensor]:
+    """Scores without gradient, as [batch, seq] tensors on the CPU; `score` returns values of the masked tokens."""
+    device = next(model.parameters()).device
+    results: list[Tensor] = []
+    with torch.no_grad():
+        for chosen in micro_batches(batch.lengths, max_samples=max_samples):
+            micro = batch.select(chosen)
+            ids, packing = pack(micro.ids, device)
+            with packed_attention(model, packing):
+                scores = score(micro, ids, packing)
+            if not results:
+                results = [torch.zeros_like(batch.mask) for _ in scores]
+            for result, flat in zip(results, scores, strict=True):
+                width = micro.mask.shape[1]
+                result[torch.tensor(chosen), :width] = scatter(flat.float().cpu(), micro.mask)
+    return results
+
+
+def scatter(flat: Tensor, mask: Tensor) -> Tensor:
+    """Values of the masked tokens back in [batch, seq], zeros elsewhere; differentiable."""
+    zeros = torch.zeros(mask.shape, dtype=flat.dtype, device=flat.device)
+    return zeros.masked_scatter(mask.bool().to(flat.device), flat)

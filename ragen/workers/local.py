@@ -1,0 +1,81 @@
+"""All workers in this process: one copy of the policy's weights plays and learns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from ragen.config.schema import Config
+from ragen.llm_agent.build import Agent
+from ragen.types import Metrics
+from ragen.workers.actor import Actor, score_logprobs
+from ragen.workers.batch import Batch
+from ragen.workers.critic import Critic
+
+
+class LocalWorkers:
+    """Actor, critic, reference and engine on one device."""
+
+    def __init__(
+        self,
+        config: Config,
+        agent: Agent,
+        *,
+        actor: Actor,
+        critic: Critic | None,
+        reference: Any | None,
+        tokenizer: Any,
+    ) -> None:
+        """`reference` is a frozen model, or None; with LoRA it is the actor's own model without its adapter."""
+        self.config, self.agent, self.tokenizer = config, agent, tokenizer
+        self.actor, self.critic, self.reference = actor, critic, reference
+        self.temperature = config.actor_rollout_ref.rollout.temperature
+
+    def logprobs(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        """Log-probs and entropies of the sampled tokens under the actor."""
+        max_samples = self.config.actor_rollout_ref.rollout.log_prob_micro_batch_size_per_gpu
+        return score_logprobs(self.actor.model, batch, temperature=self.temperature, max_samples=max_samples)
+
+    def ref_logprobs(self, batch: Batch) -> Tensor:
+        """Log-probs of the sampled tokens under the reference."""
+        assert self.reference is not None, "no reference model was loaded"
+        max_samples = self.config.actor_rollout_ref.ref.log_prob_micro_batch_size_per_gpu
+        is_adapter = self.reference is self.actor.model
+        with self.reference.disable_adapter() if is_adapter else nullcontext():
+            return score_logprobs(self.reference, batch, temperature=self.temperature, max_samples=max_samples)[0]
+
+    def values(self, batch: Batch) -> Tensor:
+        assert self.critic is not None
+        return self.critic.values(batch)
+
+    def update_actor(self, batch: Batch, *, step: int) -> Metrics:
+        metrics = self.actor.update(batch, step=step)
+        self.agent.engine.sync()  # type: ignore[attr-defined]
+        return metrics
+
+    def update_critic(self, batch: Batch, *, step: int) -> Metrics:
+        assert self.critic is not None
+        return self.critic.update(batch, step=step)
+
+    def savers(self) -> dict[str, Callable[[Path], None]]:
+        """Role -> function that writes its checkpoint into a folder."""
+        learners = {"actor": self.actor} | ({"critic": self.critic} if self.critic else {})
+
+        def saver(learner: Actor | Critic) -> Callable[[Path], None]:
+            with_optimizer = "optimizer" in learner.config.checkpoint.save_contents
+            return lambda folder: learner.save(folder, self.tokenizer, with_optimizer=with_optimizer)
+
+        return {role: saver(learner) for role, learner in learners.items()}
+
+    def load_optimizers(self, folder: Path) -> None:
+        """The optimizer states of a checkpoint; the weights were loaded with the models."""
+        self.actor.load_optimizer(folder / "actor")
+        if self.critic:
+            self.critic.load_optimizer(folder / "critic")
+
+    def close(self) -> None:
+        self.agent.engine.close()

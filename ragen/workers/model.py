@@ -1,0 +1,42 @@
+"""Passes of Hugging Face models over packed sequences."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ragen.workers.packed import Packing
+
+
+def masked_rows(mask: Tensor, packing: Packing) -> Tensor:
+    """Packed index of the hidden state before each masked token, in row-major order of `mask` [batch, seq]."""
+    starts = packing.offsets[:-1].tolist()
+    rows, columns = mask.nonzero(as_tuple=True)
+    return torch.tensor(starts)[rows] + columns - 1
+
+
+def masked_targets(ids: Sequence[Sequence[int]], mask: Tensor) -> Tensor:
+    """The masked tokens, in row-major order."""
+    return torch.tensor([ids[row][column] for row, column in mask.nonzero().tolist()], dtype=torch.long)
+
+
+def hidden_states(model: Any, ids: Tensor, packing: Packing) -> Tensor:
+    """Last hidden states [tokens, dim] of packed ids [1, tokens]; inside `packed_attention`."""
+    output = model.base_model(input_ids=ids, position_ids=packing.position_ids, use_cache=False)
+    return output.last_hidden_state[0]
+
+
+def logits_of(model: Any, hidden: Tensor) -> Tensor:
+    """Logits [tokens, vocab] of hidden states, with the scale and the soft cap some families have."""
+    logits = model.get_output_embeddings()(hidden)
+    config = model.config
+    if scaling := getattr(config, "logits_scaling", None):
+        logits = logits / scaling
+    if scale := getattr(config, "logit_scale", None):
+        logits = logits * scale
+    if cap := getattr(config, "final_logit_softcapping", None):
+        logits = cap * torch.tanh(logits / cap)
+    return logits
