@@ -16,7 +16,7 @@ export TOKENIZERS_PARALLELISM ?= false
 export HF_HUB_OFFLINE ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help install test test-slow lint types format demo bench model constraints clean
+.PHONY: help install test test-slow test-oracle lint types format demo bench model constraints clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -37,6 +37,11 @@ test: $(INSTALLED)  ## run the fast tests
 test-slow: export OMP_NUM_THREADS ?= 1
 test-slow: $(INSTALLED)  ## run the slow tests
 	$(BIN)/python -m pytest -q -m "slow and not vllm and not gpu"
+
+test-oracle: export OMP_NUM_THREADS ?= 1
+test-oracle: $(INSTALLED)  ## compare the algorithms with verl's, installed into .oracle
+	$(BIN)/python -m pip install -q --no-deps --target .oracle --upgrade verl==0.9.1
+	PYTHONPATH=.oracle $(BIN)/python -m pytest -q tests/algorithms/test_oracle.py
 
 lint: $(INSTALLED)  ## check style and formatting
 	$(BIN)/ruff check .

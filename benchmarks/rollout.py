@@ -72,7 +72,7 @@ class Size:
 
 SIZES = {
     "0.5M": Size(hidden=96, layers=4, heads=3, kv_heads=3, mlp=256, vocab=0, num_episodes=64),
-    "50M": Size(hidden=512, layers=8, heads=8, kv_heads=8, mlp=1408, vocab=32_000, num_episodes=16),
+    "50M": Size(hidden=512, layers=8, heads=8, kv_heads=8, mlp=2048, vocab=32_000, num_episodes=16),
     "qwen2.5-0.5B": Size(hidden=896, layers=24, heads=14, kv_heads=2, mlp=4864, vocab=151_936, num_episodes=128),
     "qwen2.5-3B": Size(hidden=2048, layers=36, heads=16, kv_heads=2, mlp=11_008, vocab=151_936, num_episodes=128),
 }

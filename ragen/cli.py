@@ -13,6 +13,8 @@ COMMANDS = {
     "demo": ("ragen.evaluation.demo", "play the embedded models and print a table"),
     "eval": ("ragen.evaluation.command", "evaluate a model on the validation levels"),
     "show": ("ragen.evaluation.show", "print saved episodes as text or pictures"),
+    "train": ("ragen.trainer.command", "train an agent (the same as python train.py)"),
+    "replay-filter": ("ragen.evaluation.replay_filter", "show which groups each rollout filter would have kept"),
     "config": ("ragen.config.show", "print the resolved configuration with a sentence per key"),
     "models": ("ragen.models.commands", "list and fetch models that need no hub"),
 }

@@ -62,6 +62,8 @@ def token_kl(logprobs: Tensor, ref_logprobs: Tensor, name: str) -> Tensor:
     lp -1, ref -1.5: k1 and k1+ -> .5; the gradient by lp is 1 for k1, .5 for k1+
     """
     name, is_straight_through = parse_kl_name(name)
+    if name == "full":
+        raise ValueError("The KL estimator full needs whole distributions, not log-probs of samples. Use full_kl.")
     value = KL_ESTIMATORS[name](logprobs, ref_logprobs)
     if not is_straight_through:
         return value

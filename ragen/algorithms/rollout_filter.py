@@ -16,7 +16,7 @@ from statistics import fmean
 from ragen.algorithms.filter_strategies import ZERO, FilterSettings, deviation, select
 from ragen.types import Episode, Group, Metrics
 
-__all__ = ["METRICS", "FilterResult", "FilterSettings", "RolloutFilter"]
+__all__ = ["METRICS", "FilterResult", "FilterSettings", "RolloutFilter", "deviation"]
 
 
 @dataclass(frozen=True, slots=True)

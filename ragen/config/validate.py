@@ -1,5 +1,6 @@
 """Checks between keys, done once at start. Each message names the key, its value and the way out."""
 
+import math
 from collections.abc import Callable, Iterator
 from operator import attrgetter
 
@@ -15,6 +16,7 @@ FILTER_VALUES: dict[str, tuple[Callable[[float], bool], str]] = {
     "top_k": (lambda v: 0 < v <= 1, "above 0 and at most 1, the share of the groups to keep"),
     "top_k_abs": (lambda v: v >= 1 and v == int(v), "a whole number of groups, 1 or more"),
     "min_p": (lambda v: 0 <= v <= 1, "from 0 to 1, the share of the best score a group must reach"),
+    "z_score": (math.isfinite, "a finite number of standard deviations above the mean"),
 }
 
 
@@ -144,6 +146,25 @@ def check_algorithm(config: Config) -> None:
             raise ConfigError(f"{key} is True, but has no effect with adv_estimator=gae. Set it to False, or use grpo.")
 
 
+def check_log_probs(config: Config) -> None:
+    rollout = config.actor_rollout_ref.rollout
+    if config.algorithm.use_kl_in_reward and config.algorithm.kl_penalty == "full":
+        raise ConfigError(
+            "algorithm.kl_penalty=full needs whole distributions, which rewards do not have. "
+            "Choose low_var_kl, or use the KL as a loss: actor_rollout_ref.actor.kl_loss_type=full."
+        )
+    if rollout.importance_cap is not None and rollout.old_log_probs == "engine":
+        raise ConfigError(
+            f"{ROLLOUT}.importance_cap={rollout.importance_cap} compares the trainer's log-probs with the engine's. "
+            f"Set {ROLLOUT}.old_log_probs=recompute, or leave importance_cap null."
+        )
+    if config.algorithm.soft_advantage_reweight and config.es_manager.train.group_size == 1:
+        raise ConfigError(
+            "algorithm.soft_advantage_reweight=True weights groups by their deviation, which is 0 with "
+            "es_manager.train.group_size=1. Raise group_size or turn it off."
+        )
+
+
 def check_response_mask(config: Config) -> None:
     if not config.enable_response_mask:
         raise ConfigError(
@@ -208,6 +229,7 @@ CHECKS: tuple[Callable[[Config], None], ...] = (
     check_batch,
     check_lengths,
     check_algorithm,
+    check_log_probs,
     check_response_mask,
     check_context_window,
     check_collapse_detection,

@@ -13,6 +13,7 @@ from typing import Any
 import yaml
 
 from ragen.algorithms.rollout_filter import FilterResult, FilterSettings, RolloutFilter
+from ragen.config.actor_rollout_ref import TopPMode
 from ragen.config.load import METRIC_ALIASES
 from ragen.config.strict import build_dataclass
 from ragen.config.validate import FILTER_VALUES
@@ -147,11 +148,10 @@ def choose_filters(path: Path, overrides: Sequence[str]) -> dict[str, FilterSett
 def panel() -> list[FilterSettings]:
     """The filters of the top-p study, the other strategies, and those that do not depend on the reward scale."""
     found = [FilterSettings(), FilterSettings(include_zero=False)]
-    for mode in ("linear", "softmax"):
-        for include_zero in (False, True):
-            found += [
-                FilterSettings(value=value, top_p_prob_mode=mode, include_zero=include_zero) for value in TOP_P_VALUES
-            ]
+    # Zeros carry no linear mass, so that there it is the same with them and without.
+    modes: list[tuple[TopPMode, bool]] = [("linear", False), ("softmax", False), ("softmax", True)]
+    for mode, include_zero in modes:
+        found += [FilterSettings(value=v, top_p_prob_mode=mode, include_zero=include_zero) for v in TOP_P_VALUES]
     found += [FilterSettings(strategy="top_k", value=value) for value in (0.25, 0.5)]
     found += [FilterSettings(strategy="min_p", value=0.5)]
     found += [FilterSettings(value=value, top_p_prob_mode="softmax_z", include_zero=False) for value in (0.6, 0.9)]

@@ -25,6 +25,10 @@ from ragen.types import Episode, Metrics, group_episodes
 from ragen.workers.local import LocalWorkers
 
 
+PER_TOKEN_STAGES = ("gen", "old_log_prob", "ref", "values", "update_actor", "update_critic")
+"""Stages whose time is also logged per token of the batch."""
+
+
 @dataclass(kw_only=True, slots=True)
 class StepOutcome:
     """What a step logged, and why the run ends with it, if it does."""
@@ -37,9 +41,9 @@ class AgentTrainer:
     """Trains until the last step or an early stop. Everything it needs is given; see build.py."""
 
     def __init__(
-        self, config: Config, workers: LocalWorkers, *, trackers: Trackers, run: RunDir, train_seed: int, start_step: int
+        self, config: Config, workers: LocalWorkers, *, trackers: Trackers, train_seed: int, start_step: int
     ) -> None:
-        self.config, self.workers, self.trackers, self.run = config, workers, trackers, run
+        self.config, self.workers, self.trackers, self.run = config, workers, trackers, trackers.run
         self.train_seed, self.start_step = train_seed, start_step
         self.environments = EsManager(config.es_manager.train, config.custom_envs)
         self.validate = Validator(config, workers.agent)
@@ -94,10 +98,8 @@ class AgentTrainer:
                 with self.timers("save_checkpoint"):
                     self.save(step)
         total_tokens = int(outcome.metrics.pop("num_tokens", 0))
-        outcome.metrics |= self.timers.finish_step(
-            tokens=dict.fromkeys(("gen", "old_log_prob", "ref", "values", "update_actor", "update_critic"), total_tokens),
-            total_tokens=total_tokens,
-        )
+        tokens = dict.fromkeys(PER_TOKEN_STAGES, total_tokens)
+        outcome.metrics |= self.timers.finish_step(tokens=tokens, total_tokens=total_tokens)
         return outcome
 
     def train_step(self, step: int) -> StepOutcome:
@@ -156,7 +158,7 @@ class AgentTrainer:
         num_rows = self.config.trainer.generations_to_log_to_wandb.val
         if num_rows > 0:
             shown = sorted(episodes, key=lambda e: fixed_hash(e.seed, "shown", e.member))[:num_rows]
-            rows = [[e.tag, e.seed, "\n".join(m["content"] for m in e.messages()), e.score, e.is_success] for e in shown]
+            rows = [[e.tag, e.seed, _conversation(e), e.score, e.is_success] for e in shown]
             self.trackers.log_table(step, "val/generations", ["tag", "seed", "conversation", "score", "success"], rows)
         return metrics
 
@@ -175,8 +177,8 @@ class AgentTrainer:
         rows = [[group_id, *rewards] for group_id, rewards in zip(kept.group_ids, kept.rewards, strict=True)]
         if not rows:
             return
-        width = max(len(row) for row in rows) - 1
-        self.trackers.log_table(step, "rollout/reward_table", ["group_id", *(f"reward_{i}" for i in range(width))], rows)
+        columns = ["group_id", *(f"reward_{member}" for member in range(self.environments.group_size))]
+        self.trackers.log_table(step, "rollout/reward_table", columns, rows)
         if self.config.trainer.log_group_rv_table:
             chosen = set(kept.kept_ids)
             table = [
@@ -217,3 +219,7 @@ class AgentTrainer:
             horizon=control.horizon,
             state=state["kl_controller"],
         )
+
+
+def _conversation(episode: Episode) -> str:
+    return "\n".join(f"[{message['role']}]\n{message['content']}" for message in episode.messages())

@@ -21,11 +21,14 @@ from ragen.trainer.checkpoint import find_resume, read_state, step_of
 from ragen.workers.actor import Actor
 from ragen.workers.critic import Critic
 from ragen.workers.local import LocalWorkers
+from ragen.workers.lora import add_adapter
+from ragen.workers.reference import Reference
 
 
 def build_trainer(config: Config, *, device: str | None = None) -> AgentTrainer | None:
     """A trainer ready to fit; None when the run is finished already."""
     trainer = config.trainer
+    check_supported(config)
     check_names(trainer.logger)
     root = Path(trainer.default_local_dir)
     checkpoint = find_resume(trainer.resume_mode, trainer.resume_from_path, root)
@@ -56,13 +59,30 @@ def build_trainer(config: Config, *, device: str | None = None) -> AgentTrainer 
         config,
         workers,
         trackers=trackers,
-        run=run,
         train_seed=secrets.randbelow(10**6) if train_seed is None else train_seed,
         start_step=start_step,
     )
     if state:
         built.load_state(state)
     return built
+
+
+def check_supported(config: Config) -> None:
+    """Refuse, by name, what the configuration can express and the trainer cannot do."""
+    trainer, rollout = config.trainer, config.actor_rollout_ref.rollout
+    refused = {
+        f"trainer.n_gpus_per_node={trainer.n_gpus_per_node}, nnodes={trainer.nnodes}: training on several devices": (
+            trainer.n_gpus_per_node * trainer.nnodes > 1
+        ),
+        "trainer.gradient_analysis_only=True: gradient analysis": trainer.gradient_analysis_only,
+        "trainer.exit_after_gradient_analysis=True: gradient analysis": trainer.exit_after_gradient_analysis,
+        f"actor_rollout_ref.rollout.name={rollout.name}: training with that engine": rollout.name != "native",
+    }
+    for what, is_asked in refused.items():
+        if is_asked:
+            raise ConfigError(f"{what} is not part of this version. Leave the key at its default.")
+    if not rollout.do_sample:
+        raise ConfigError("actor_rollout_ref.rollout.do_sample=False: greedy replies do not vary. Set it to True.")
 
 
 def check_checkpoint(config: Config, checkpoint: Path, state: Mapping[str, Any] | None) -> None:
@@ -86,18 +106,12 @@ def build_workers(config: Config, checkpoint: Path | None, *, device: str) -> Lo
     """Models, optimizers and engine on one device."""
     from ragen.engine.native import NativeEngine
 
-    parts, rollout, total = config.actor_rollout_ref, config.actor_rollout_ref.rollout, config.trainer.total_training_steps
-    if rollout.name != "native":
-        raise ConfigError(f"actor_rollout_ref.rollout.name={rollout.name} cannot train. Use native.")
-    if rollout.do_sample is False:
-        raise ConfigError("actor_rollout_ref.rollout.do_sample=False: greedy replies do not vary. Set it to True.")
+    parts, total = config.actor_rollout_ref, config.trainer.total_training_steps
+    rollout = parts.rollout
     env_types = sorted({config.custom_envs[tag].env_type for tag in config.es_manager.train.env_configs.tags})
     base = resolve_model(parts.model.path, env_types=env_types)
-    path = checkpoint / "actor" if checkpoint else base
-    tokenizer = load_tokenizer(path)
-    model = load_model(path, device=device, is_trained=True)
-    if parts.model.enable_gradient_checkpointing:
-        enable_checkpointing(model)
+    tokenizer = load_tokenizer(base)
+    model = prepare(config, load_model(_weights(config, base, checkpoint, "actor"), device=device, is_trained=True))
     chat = build_chat(config, tokenizer)
     engine = NativeEngine(
         model,
@@ -107,21 +121,36 @@ def build_workers(config: Config, checkpoint: Path | None, *, device: str) -> Lo
         max_num_batched_tokens=rollout.max_num_batched_tokens,
     )
     agent = Agent(proxy=build_proxy(config, engine, chat), engine=engine, chat=chat, model=model)
-    actor = Actor(model, parts.actor, temperature=rollout.temperature, total_steps=total)
+    reference = build_reference(config, model, base, device) if config.uses_reference else None
+    actor = Actor(model, parts.actor, temperature=rollout.temperature, total_steps=total, reference=reference)
     critic = None
     if config.uses_critic:
         critic_base = resolve_model(config.critic.model.path, env_types=env_types)
-        value_model = load_value_model(checkpoint / "critic" if checkpoint else critic_base, device=device)
-        if config.critic.model.enable_gradient_checkpointing:
-            enable_checkpointing(value_model)
-        critic = Critic(value_model, config.critic, total_steps=total)
-    reference = load_model(base, device=device).requires_grad_(False) if config.uses_reference else None
+        value_model = load_value_model(_weights(config, critic_base, checkpoint, "critic"), device=device)
+        critic = Critic(prepare(config, value_model, is_critic=True), config.critic, total_steps=total)
     workers = LocalWorkers(config, agent, actor=actor, critic=critic, reference=reference, tokenizer=tokenizer)
-    if checkpoint and read_state(checkpoint) is not None:
-        workers.load_optimizers(checkpoint)
+    if checkpoint:
+        workers.load(checkpoint, with_optimizers=read_state(checkpoint) is not None)
     return workers
 
 
-def enable_checkpointing(model: Any) -> None:
-    """Recompute activations in the backward pass."""
-    model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+def _weights(config: Config, base: Path | str, checkpoint: Path | None, role: str) -> Path | str:
+    """Where a role's weights are. Adapters are added to the base model, so there the base is loaded."""
+    return base if checkpoint is None or config.lora.rank > 0 else checkpoint / role
+
+
+def prepare(config: Config, model: Any, *, is_critic: bool = False) -> Any:
+    """Adapters and gradient checkpointing, as configured."""
+    if config.lora.rank > 0:
+        add_adapter(model, config.lora, trained_heads=("score", "classifier") if is_critic else ())
+    source = config.critic.model if is_critic else config.actor_rollout_ref.model
+    if source.enable_gradient_checkpointing:
+        model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+    return model
+
+
+def build_reference(config: Config, actor_model: Any, base: Path | str, device: str) -> Reference:
+    """The initial policy: a second model, or the actor's own without its adapter."""
+    if config.lora.rank > 0:
+        return Reference(actor_model, is_adapter_off=True)
+    return Reference(load_model(base, device=device).requires_grad_(False))

@@ -23,6 +23,9 @@ from ragen.workers.local import LocalWorkers
 
 Timer = Callable[[str], AbstractContextManager[None]]
 
+NUM_MEASURED = 8
+"""Samples on which engine and trainer are compared when the engine's log-probs are used."""
+
 
 def samples_of(groups: Sequence[Group], config: Config) -> list[Sample]:
     """The training sequences of groups, with normalised scores."""
@@ -68,21 +71,22 @@ def score(
 def _policy_logprobs(batch: Batch, config: Config, workers: LocalWorkers, timer: Timer) -> Metrics:
     """Old log-probs from the trainer or from the engine, and how far the two are apart.
 
-    With the engine's, the first mini batch of the update measures the difference (actor/ppo_kl at ratio 1).
+    With the engine's, the difference is measured on a few samples only: that pass is what is saved.
     """
     rollout, actor = config.actor_rollout_ref.rollout, config.actor_rollout_ref.actor
-    if rollout.old_log_probs == "engine":
-        batch.old_logprobs = batch.engine_logprobs
-        return {}
+    is_recomputed = rollout.old_log_probs == "recompute"
+    measured = batch if is_recomputed else batch.select(range(min(NUM_MEASURED, len(batch))))
     with timer("old_log_prob"):
-        batch.old_logprobs, entropies = workers.logprobs(batch)
-    weights = token_weights(batch.mask, actor.loss_agg_mode)
-    metrics = {"actor/entropy": (entropies * weights).sum().item()}
-    difference = mismatch(batch.old_logprobs, batch.engine_logprobs)["mismatch/logprob_abs"] * batch.mask
-    metrics["rollout/logprob_mismatch_mean"] = masked_mean(difference, batch.mask).item()
-    metrics["rollout/logprob_mismatch_max"] = difference.max().item()
+        logprobs, entropies = workers.logprobs(measured)
+    batch.old_logprobs = logprobs if is_recomputed else batch.engine_logprobs
+    difference = mismatch(logprobs, measured.engine_logprobs)["mismatch/logprob_abs"] * measured.mask
+    metrics = {
+        "actor/entropy": (entropies * token_weights(measured.mask, actor.loss_agg_mode)).sum().item(),
+        "rollout/logprob_mismatch_mean": masked_mean(difference, measured.mask).item(),
+        "rollout/logprob_mismatch_max": difference.max().item(),
+    }
     if rollout.importance_cap is not None:
-        batch.importance = importance_weights(batch.old_logprobs, batch.engine_logprobs, cap=rollout.importance_cap)
+        batch.importance = importance_weights(logprobs, batch.engine_logprobs, cap=rollout.importance_cap)
         metrics["rollout/importance_weight_mean"] = masked_mean(batch.importance, batch.mask).item()
     return metrics
 
@@ -152,9 +156,8 @@ def data_metrics(batch: Batch) -> Metrics:
 
     def add(name: str, values: Tensor) -> None:
         if values.numel():
-            metrics.update(
-                {f"{name}/mean": values.mean().item(), f"{name}/max": values.max().item(), f"{name}/min": values.min().item()}
-            )
+            for statistic in ("mean", "max", "min"):
+                metrics[f"{name}/{statistic}"] = getattr(values, statistic)().item()
 
     is_masked = batch.mask.bool()
     add("critic/score", batch.scores.sum(-1))

@@ -4,29 +4,35 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
 from torch import Tensor
+from torch.utils.checkpoint import checkpoint
 
 from ragen.algorithms.entropy import CHUNK_SIZE, head_logprobs
-from ragen.algorithms.kl import token_kl
+from ragen.algorithms.kl import full_kl, token_kl
 from ragen.algorithms.losses import POLICY_LOSSES
 from ragen.config.actor_rollout_ref import ActorConfig
 from ragen.types import Metrics
 from ragen.workers.batch import Batch
 from ragen.workers.learner import Learner, for_each_micro_batch, scatter
 from ragen.workers.model import hidden_states, logits_of, masked_rows, masked_targets
-from ragen.workers.packed import Packing
+from ragen.workers.packed import Packing, packed_attention
+from ragen.workers.reference import Reference
+
+
+def masked_hidden(model: Any, batch: Batch, ids: Tensor, packing: Packing) -> Tensor:
+    """Hidden states from which the masked tokens were drawn, [masked tokens, dim]."""
+    return hidden_states(model, ids, packing)[masked_rows(batch.mask, packing).to(ids.device)]
 
 
 def sampled_logprobs(
-    model: Any, batch: Batch, ids: Tensor, packing: Packing, *, temperature: float, chunk_size: int
+    model: Any, hidden: Tensor, batch: Batch, *, temperature: float, chunk_size: int
 ) -> tuple[Tensor, Tensor]:
     """Log-prob and entropy of the masked tokens, [masked tokens]; only their logits are computed."""
-    hidden = hidden_states(model, ids, packing)[masked_rows(batch.mask, packing).to(ids.device)]
-    targets = masked_targets(batch.ids, batch.mask).to(ids.device)
     logprobs, entropies = head_logprobs(
         hidden,
         lambda states: logits_of(model, states),
-        targets,
+        masked_targets(batch.ids, batch.mask).to(hidden.device),
         temperature=temperature,
         with_entropy=True,
         chunk_size=chunk_size,
@@ -39,7 +45,8 @@ def score_logprobs(model: Any, batch: Batch, *, temperature: float, max_samples:
     """Log-probs and entropies without gradient, [batch, seq] on the CPU."""
 
     def score(micro: Batch, ids: Tensor, packing: Packing) -> tuple[Tensor, ...]:
-        return sampled_logprobs(model, micro, ids, packing, temperature=temperature, chunk_size=CHUNK_SIZE)
+        hidden = masked_hidden(model, micro, ids, packing)
+        return sampled_logprobs(model, hidden, micro, temperature=temperature, chunk_size=CHUNK_SIZE)
 
     logprobs, entropies = for_each_micro_batch(model, batch, max_samples=max_samples, score=score)
     return logprobs, entropies
@@ -50,9 +57,17 @@ class Actor(Learner):
 
     config: ActorConfig
 
-    def __init__(self, model: Any, config: ActorConfig, *, temperature: float, total_steps: int) -> None:
+    def __init__(
+        self,
+        model: Any,
+        config: ActorConfig,
+        *,
+        temperature: float,
+        total_steps: int,
+        reference: Reference | None = None,
+    ) -> None:
         super().__init__(model, config, total_steps=total_steps)
-        self.temperature = temperature
+        self.temperature, self.reference = temperature, reference
         # Without chunking the logits of a micro batch exist at once: faster while they are small.
         self.chunk_size = CHUNK_SIZE if config.entropy_from_logits_with_chunking else 2**31 - 1
 
@@ -75,8 +90,9 @@ class Actor(Learner):
             assert tensor is not None, "the batch was not scored"
             return tensor.to(device)
 
+        hidden = masked_hidden(self.model, batch, ids, packing)
         flat_logprobs, flat_entropies = sampled_logprobs(
-            self.model, batch, ids, packing, temperature=self.temperature, chunk_size=self.chunk_size
+            self.model, hidden, batch, temperature=self.temperature, chunk_size=self.chunk_size
         )
         mask, weights, mean_weights = map(on_device, (batch.mask, batch.weights, batch.mean_weights))
         logprobs, entropies = scatter(flat_logprobs, mask), scatter(flat_entropies, mask)
@@ -96,9 +112,27 @@ class Actor(Learner):
         metrics = {name: (values * mean_weights).sum().item() for name, values in token_metrics.items()}
         metrics |= {"actor/pg_loss": policy.item(), "actor/entropy_loss": entropy.item()}
         if config.use_kl_loss:
-            kl = (token_kl(logprobs, on_device(batch.ref_logprobs), config.kl_loss_type) * weights).sum()
+            if config.kl_loss_type == "full":
+                token_kls = scatter(self.full_kl(hidden, batch, ids, packing), mask)
+            else:
+                token_kls = token_kl(logprobs, on_device(batch.ref_logprobs), config.kl_loss_type)
+            kl = (token_kls * weights).sum()
             terms["kl"] = config.kl_loss_coef * kl
             metrics |= {"actor/kl_loss": kl.item()}
         return terms, metrics
 
+    def full_kl(self, hidden: Tensor, batch: Batch, ids: Tensor, packing: Packing) -> Tensor:
+        """Exact KL to the reference at the masked tokens, [masked tokens]; both distributions a chunk at a time."""
+        reference = self.reference
+        assert reference is not None, "no reference model was loaded"
+        with torch.no_grad(), reference.serving(), packed_attention(reference.model, packing):
+            ref_hidden = masked_hidden(reference.model, batch, ids, packing)
+            ref_logits = [logits_of(reference.model, states) for states in ref_hidden.split(CHUNK_SIZE)]
 
+        def chunk_kl(states: Tensor, other: Tensor) -> Tensor:
+            logits = logits_of(self.model, states)
+            ours, theirs = (torch.log_softmax(z.float() / self.temperature, dim=-1) for z in (logits, other))
+            return full_kl(ours, theirs)
+
+        chunks = zip(hidden.split(CHUNK_SIZE), ref_logits, strict=True)
+        return torch.cat([checkpoint(chunk_kl, *chunk, use_reentrant=False) for chunk in chunks])  # type: ignore[misc]

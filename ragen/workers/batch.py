@@ -104,7 +104,9 @@ def make_batch(samples: Sequence[Sample], reward_stds: dict[int, float]) -> Batc
     )
 
 
-def micro_batches(lengths: Sequence[int], *, max_samples: int | None = None, max_tokens: int | None = None) -> list[list[int]]:
+def micro_batches(
+    lengths: Sequence[int], *, max_samples: int | None = None, max_tokens: int | None = None
+) -> list[list[int]]:
     """Indices in groups of at most `max_samples` sequences or `max_tokens` tokens, similar lengths together.
 
     lengths [5, 1, 4, 2], max_samples=2 -> [[1, 3], [2, 0]]

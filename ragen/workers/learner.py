@@ -16,6 +16,7 @@ from ragen.algorithms.masked import token_weights
 from ragen.env.rng import Rng
 from ragen.types import Metrics
 from ragen.workers.batch import Batch, micro_batches
+from ragen.workers.lora import has_adapter, merged_state, save_adapter
 from ragen.workers.optimizer import Optimizer
 from ragen.workers.packed import Packing, pack, packed_attention
 
@@ -97,8 +98,12 @@ class Learner:
         return micro_batches(batch.lengths, max_samples=config.ppo_micro_batch_size_per_gpu)
 
     def save(self, folder: Path, tokenizer: Any, *, with_optimizer: bool) -> None:
-        """A Hugging Face directory, and the optimizer's state beside it."""
-        self.model.save_pretrained(folder)
+        """A Hugging Face directory with whole weights, and beside it what an exact resume needs."""
+        if has_adapter(self.model):
+            self.model.save_pretrained(folder, state_dict=merged_state(self.model))
+            save_adapter(self.model, folder)
+        else:
+            self.model.save_pretrained(folder)
         tokenizer.save_pretrained(folder)
         if with_optimizer:
             save_file(self.optimizer.state(), folder / OPTIMIZER_FILE)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,8 @@ from ragen.types import Metrics
 from ragen.workers.actor import Actor, score_logprobs
 from ragen.workers.batch import Batch
 from ragen.workers.critic import Critic
+from ragen.workers.lora import has_adapter, load_adapter
+from ragen.workers.reference import Reference
 
 
 class LocalWorkers:
@@ -27,10 +28,9 @@ class LocalWorkers:
         *,
         actor: Actor,
         critic: Critic | None,
-        reference: Any | None,
+        reference: Reference | None,
         tokenizer: Any,
     ) -> None:
-        """`reference` is a frozen model, or None; with LoRA it is the actor's own model without its adapter."""
         self.config, self.agent, self.tokenizer = config, agent, tokenizer
         self.actor, self.critic, self.reference = actor, critic, reference
         self.temperature = config.actor_rollout_ref.rollout.temperature
@@ -44,9 +44,9 @@ class LocalWorkers:
         """Log-probs of the sampled tokens under the reference."""
         assert self.reference is not None, "no reference model was loaded"
         max_samples = self.config.actor_rollout_ref.ref.log_prob_micro_batch_size_per_gpu
-        is_adapter = self.reference is self.actor.model
-        with self.reference.disable_adapter() if is_adapter else nullcontext():
-            return score_logprobs(self.reference, batch, temperature=self.temperature, max_samples=max_samples)[0]
+        with self.reference.serving():
+            model = self.reference.model
+            return score_logprobs(model, batch, temperature=self.temperature, max_samples=max_samples)[0]
 
     def values(self, batch: Batch) -> Tensor:
         assert self.critic is not None
@@ -71,11 +71,15 @@ class LocalWorkers:
 
         return {role: saver(learner) for role, learner in learners.items()}
 
-    def load_optimizers(self, folder: Path) -> None:
-        """The optimizer states of a checkpoint; the weights were loaded with the models."""
-        self.actor.load_optimizer(folder / "actor")
-        if self.critic:
-            self.critic.load_optimizer(folder / "critic")
+    def load(self, folder: Path, *, with_optimizers: bool) -> None:
+        """Adapters and optimizer states of a checkpoint; whole weights were loaded with the models."""
+        for role, learner in (("actor", self.actor), ("critic", self.critic)):
+            if learner is None:
+                continue
+            if has_adapter(learner.model):
+                load_adapter(learner.model, folder / role)
+            if with_optimizers:
+                learner.load_optimizer(folder / role)
 
     def close(self) -> None:
         self.agent.engine.close()

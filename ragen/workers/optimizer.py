@@ -101,10 +101,10 @@ class Optimizer:
         for name, master in self.masters.items():
             if f"{name}.master" in tensors:
                 master.copy_(tensors[f"{name}.master"])
-            # Step counts stay where AdamW keeps them: on the CPU, or with the weights when fused.
-            state = {key: tensors[f"{name}.{key}"] for key in ("step", "exp_avg", "exp_avg_sq") if f"{name}.{key}" in tensors}
-            if state:
-                on_device = {key: value.clone().to(master.device) for key, value in state.items() if key != "step"}
-                count = state["step"].clone()
-                is_fused = bool(self.adam.param_groups[0]["fused"])
-                self.adam.state[master] = {"step": count.to(master.device) if is_fused else count, **on_device}
+            if f"{name}.step" not in tensors:
+                continue
+            step, *moments = (tensors[f"{name}.{key}"].clone() for key in ("step", "exp_avg", "exp_avg_sq"))
+            # AdamW keeps step counts on the CPU, or with the weights when it is fused.
+            step = step.to(master.device) if self.adam.param_groups[0]["fused"] else step
+            exp_avg, exp_avg_sq = (moment.to(master.device) for moment in moments)
+            self.adam.state[master] = {"step": step, "exp_avg": exp_avg, "exp_avg_sq": exp_avg_sq}

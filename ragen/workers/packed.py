@@ -71,12 +71,11 @@ def packed_attention(model: Any, packing: Packing) -> Iterator[None]:
     global _packing
     config = model.config
     before, config._attn_implementation_internal = config._attn_implementation_internal, PACKED_ATTENTION
-    _packing = packing
+    outer, _packing = _packing, packing
     try:
         yield
     finally:
-        config._attn_implementation_internal = before
-        _packing = None
+        config._attn_implementation_internal, _packing = before, outer
 
 
 def attend_packed(

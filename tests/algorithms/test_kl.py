@@ -65,6 +65,11 @@ def test_an_unknown_name_is_an_error_that_lists_the_known_ones():
         parse_kl_name("k4")
 
 
+def test_the_full_kl_cannot_be_had_from_samples():
+    with pytest.raises(ValueError, match="Use full_kl"):
+        token_kl(LOGPROBS, REF, "full")
+
+
 def test_every_choice_of_the_config_is_known():
     for name in get_args(KlType):
         parse_kl_name(name)

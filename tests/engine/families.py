@@ -34,7 +34,16 @@ FAMILIES = {
     "qwen3": lambda: Qwen3Config(**SHAPE, head_dim=16),
     "llama": lambda: LlamaConfig(**SHAPE),
     "gpt2": lambda: GPT2Config(
-        vocab_size=VOCAB, n_embd=32, n_layer=2, n_head=4, n_positions=512, initializer_range=0.4, eos_token_id=2
+        vocab_size=VOCAB,
+        n_embd=32,
+        n_layer=2,
+        n_head=4,
+        n_positions=512,
+        initializer_range=0.4,
+        eos_token_id=2,
+        resid_pdrop=0.0,
+        embd_pdrop=0.0,
+        attn_pdrop=0.0,
     ),
     "mistral_sliding_window": lambda: MistralConfig(**SHAPE, sliding_window=7),
     "gemma2_soft_cap": lambda: Gemma2Config(**SHAPE, head_dim=16, sliding_window=7, query_pre_attn_scalar=16),

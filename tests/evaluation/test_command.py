@@ -83,7 +83,18 @@ def test_the_module_of_the_documents_is_the_same_command(tmp_path):
 
 def test_episodes_may_have_25_turns_and_more(tmp_path):
     # The embedded model has never seen such large boards, so some episodes use every turn.
-    args = ["eval", "tiny", "--config-name", "_2_sokoban", "--max-turn", "27", "--max-actions", "60", "--mode", "greedy"]
+    args = [
+        "eval",
+        "tiny",
+        "--config-name",
+        "_2_sokoban",
+        "--max-turn",
+        "27",
+        "--max-actions",
+        "60",
+        "--mode",
+        "greedy",
+    ]
     long = ["actor_rollout_ref.rollout.max_model_len=4096", "es_manager.val.env_configs.tags=[LargerSokoban]"]
     assert main([*args, "--no-reference", "--out", str(tmp_path / "run"), *SMALL, *long]) == 0
     turns = [len(e.turns) for e in read_episodes(tmp_path / "run" / "episodes" / "greedy.jsonl")]

@@ -53,7 +53,9 @@ def test_the_embedded_model_plays_better_than_random(tag):
     (greedy,) = evaluate_model(config, agent, environments, ["greedy"])
     random, solver = evaluate_references(config, environments)
     if tag == "TwoArmedBandit":  # its success only says that the arm was pulled
-        pulls = [sum(t.info.get("n_high_arm", 0) for e in r.episodes for t in e.turns) for r in (greedy, random, solver)]
+        pulls = [
+            sum(t.info.get("n_high_arm", 0) for e in r.episodes for t in e.turns) for r in (greedy, random, solver)
+        ]
         assert pulls[1] < pulls[0] <= pulls[2] == 96
     else:
         assert success(greedy.episodes).low > success(random.episodes).mean

@@ -1,0 +1,126 @@
+"""`ragen replay-filter` on a small saved run."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from ragen.algorithms.rollout_filter import FilterSettings
+from ragen.config import load_config
+from ragen.config.show import to_yaml
+from ragen.errors import ConfigError, RagenError
+from ragen.evaluation.replay_filter import build_settings, describe, main, panel
+from ragen.tracking.rundir import RunDir
+from ragen.types import Episode, Status, Turn
+
+OWN_FILTER = ["actor_rollout_ref.rollout.rollout_filter_value=0.8"]
+
+
+def episode(group: int, member: int, reward: float, status: Status = Status.FAILED) -> Episode:
+    turn = Turn(user="u", prompt_ids=[1], response_ids=[2], logprobs=[-0.5], text="t", stop_reason="eos", reward=reward)
+    return Episode(
+        tag="A", env_type="a", group_id=group, member=member, seed=group, system="s", turns=[turn], status=status
+    )
+
+
+def pair(group: int, first: float, second: float, **options) -> list[Episode]:
+    return [episode(group, 0, first), episode(group, 1, second, **options)]
+
+
+@pytest.fixture
+def run(tmp_path):
+    """Two steps of groups 4, 5, 6: the first varies by 0, 1.41 and 5.66; the second nowhere."""
+    directory = RunDir(tmp_path / "run")
+    directory.write_config(to_yaml(load_config("base", OWN_FILTER)))
+    varied = pair(4, 1, 1) + pair(5, 0, 2, status=Status.SOLVED) + pair(6, 0, 8)
+    directory.write_episodes("train_step_1", varied)
+    directory.write_episodes("train_step_2", pair(4, 1, 1) + pair(5, 2, 2) + pair(6, 3, 3))
+    return tmp_path / "run"
+
+
+def replay(capsys, *argv) -> list[dict]:
+    assert main([*map(str, argv), "--json"]) == 0
+    return [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+
+
+def test_every_file_gets_a_table_of_the_panel(run, capsys):
+    assert main([str(run)]) == 0
+    text = capsys.readouterr().out
+    assert "train_step_1: 3 groups" in text and "train_step_2: 3 groups" in text
+    for settings in panel():
+        assert describe(settings) in text
+
+
+def test_the_panel_shows_what_each_filter_would_have_kept(run, capsys):
+    records = {(r["file"], r["filter"]): r for r in replay(capsys, run)}
+    first, second = ({f: r["kept_ids"] for (file, f), r in records.items() if file.endswith(n)} for n in "12")
+    assert first["top_p 1, zeros in"] == [4, 5, 6]
+    assert first["top_p 1, zeros out"] == [5, 6]
+    assert first["top_p 0.8 linear, zeros out"] == [6]
+    assert first["top_p 0.98 linear, zeros out"] == [5, 6]
+    assert first["min_p 0.5, zeros in"] == [6]
+    assert first["z_score 0, zeros out"] == [6]
+    assert first["top_p 1 of success_variance, zeros out"] == [5]
+    assert second["top_p 1, zeros in"] == [4, 5, 6]
+    assert second["top_p 0.8 linear, zeros out"] == []
+    record = records["train_step_1", "top_p 1, zeros out"]
+    assert record["scores"] == pytest.approx({"4": 0, "5": 2**0.5, "6": 32**0.5})
+    assert record["metrics"]["rollout/filter_kept_ratio"] == pytest.approx(2 / 3)
+
+
+def test_the_filter_of_the_run_stands_first(run, capsys):
+    records = replay(capsys, run)
+    assert records[0]["filter"] == "the run's own: top_p 0.8 linear, zeros in"
+    assert records[0]["kept_ids"] == [6]
+
+
+def test_a_filter_of_ones_own_takes_the_rest_from_the_run(run, capsys):
+    records = replay(capsys, run, "rollout_filter_include_zero=False", "--files", "train_step_1")
+    assert [record["filter"] for record in records] == ["top_p 0.8 linear, zeros out"]
+    records = replay(
+        capsys,
+        run / "episodes" / "train_step_1.jsonl",
+        "actor_rollout_ref.rollout.rollout_filter_strategy=top_k_abs",
+        "rollout_filter_value=2",
+    )
+    assert [record["selected_ids"] for record in records] == [[6, 5]]
+
+
+def test_groups_that_lost_a_member_are_left_out(tmp_path, capsys):
+    path = RunDir(tmp_path).write_episodes("train", pair(1, 0, 1) + pair(2, 0, 1, status=Status.ENV_ERROR))
+    records = replay(capsys, path)
+    assert records[0]["num_groups"] == 1 and records[0]["num_incomplete"] == 1
+    assert not records[0]["filter"].startswith("the run's own")
+    main([str(path)])
+    assert "1 incomplete groups left out" in capsys.readouterr().out
+
+
+def test_single_episodes_are_said_not_to_vary(tmp_path, capsys):
+    path = RunDir(tmp_path).write_episodes("greedy", [episode(0, 0, 1.0), episode(1, 0, 2.0)])
+    assert main([str(path)]) == 0
+    assert "Every group has one episode" in capsys.readouterr().out
+
+
+def test_overrides_are_checked():
+    assert build_settings(["value=1e-1", "metric=reward_std"], base={}) == FilterSettings(value=0.1)
+    with pytest.raises(ConfigError, match="Did you mean strategy"):
+        build_settings(["rollout_filter_strateg=min_p"], base={})
+    with pytest.raises(ConfigError, match="Did you mean min_p"):
+        build_settings(["rollout_filter_strategy=min_q"], base={})
+    with pytest.raises(ConfigError, match="above 0 and at most 1"):
+        build_settings(["rollout_filter_value=2"], base={})
+    with pytest.raises(ConfigError, match="Write KEY=VALUE"):
+        build_settings(["0.5"], base={})
+
+
+def test_a_run_that_is_not_there_is_said_so(tmp_path, run):
+    with pytest.raises(RagenError, match="does not exist"):
+        main([str(tmp_path / "nowhere")])
+    with pytest.raises(RagenError, match="matches 'val"):
+        main([str(run), "--files", "val*"])
+
+
+def test_the_names_of_the_panel_are_distinct():
+    names = [describe(settings) for settings in panel()]
+    assert len(set(names)) == len(names)
