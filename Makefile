@@ -6,6 +6,7 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 EXTRAS := dev,plot,gym,lora,wandb,tensorboard
 PINNED_EXTRAS := dev,plot,gym,models,lora,wandb,tensorboard,ray
+ENV ?= frozen_lake
 SCRATCH := /tmp/ragen-constraints
 
 # OpenMP threads that spin while they wait slow every other process on the machine down; all of this must be in
@@ -55,8 +56,8 @@ format: $(INSTALLED)  ## repair style and formatting
 	$(BIN)/ruff format .
 
 demo: export OMP_NUM_THREADS ?= 2
-demo: $(INSTALLED)  ## play the embedded models and print a table with reference lines
-	$(BIN)/ragen demo
+demo: $(INSTALLED)  ## play the embedded models, train one (ENV=frozen_lake, bandit or sokoban), draw its curve
+	$(BIN)/ragen demo --env $(ENV)
 
 bench: $(INSTALLED)  ## list the benchmarks and how to run them
 	@for file in $(sort $(wildcard benchmarks/*.py)); do \

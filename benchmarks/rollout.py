@@ -95,6 +95,8 @@ class Played:
     """One rollout, measured."""
 
     seconds: float
+    cpu_seconds: float
+    """Of all threads of this process: hardly changed by other work on the machine."""
     num_prefilled: int
     """Prompt tokens that went through the model, padding not counted."""
     num_sampled: int
@@ -122,13 +124,14 @@ def prepare_generate(setup: Setup) -> Callable[[], Played]:
 def play_with_engine(setup: Setup, engine: NativeEngine | GenerateEngine) -> Played:
     proxy = build_proxy(setup.config, engine, setup.chat)
     prefilled_before = engine.num_prefilled
-    started = time.perf_counter()
+    started, cpu_started = time.perf_counter(), time.process_time()
     episodes = proxy.rollout(
         setup.environments, base_seed=BASE_SEED, noise_seed=0, params=SamplingParams(max_tokens=setup.reply_tokens)
     )
-    seconds = time.perf_counter() - started
+    seconds, cpu_seconds = time.perf_counter() - started, time.process_time() - cpu_started
     return Played(
         seconds=seconds,
+        cpu_seconds=cpu_seconds,
         num_prefilled=engine.num_prefilled - prefilled_before,
         num_sampled=sum(len(turn.response_ids) for episode in episodes for turn in episode.turns),
     )
@@ -222,7 +225,7 @@ def prepare_trl(setup: Setup) -> Callable[[], Played] | None:
 
     class Trainer(grpo.GRPOTrainer):
         num_prefilled = num_sampled = 0
-        seconds = 0.0
+        seconds = cpu_seconds = 0.0
 
         def _generate_single_turn(self, prompt_ids: list[list[int]], *args: Any, **kwargs: Any) -> Any:
             self.num_prefilled += sum(map(len, prompt_ids))
@@ -231,9 +234,9 @@ def prepare_trl(setup: Setup) -> Callable[[], Played] | None:
             return completion_ids, logprobs
 
         def _generate(self, prompts: list[Any]) -> Any:
-            started = time.perf_counter()
+            started, cpu_started = time.perf_counter(), time.process_time()
             result = super()._generate(prompts)
-            self.seconds = time.perf_counter() - started
+            self.seconds, self.cpu_seconds = time.perf_counter() - started, time.process_time() - cpu_started
             return result
 
     for seat in setup.environments.reset(BASE_SEED):
@@ -275,7 +278,12 @@ def prepare_trl(setup: Setup) -> Callable[[], Played] | None:
     def play() -> Played:
         trainer.num_prefilled = trainer.num_sampled = 0
         trainer._generate_and_score_completions(rows)
-        return Played(seconds=trainer.seconds, num_prefilled=trainer.num_prefilled, num_sampled=trainer.num_sampled)
+        return Played(
+            seconds=trainer.seconds,
+            cpu_seconds=trainer.cpu_seconds,
+            num_prefilled=trainer.num_prefilled,
+            num_sampled=trainer.num_sampled,
+        )
 
     return play
 
@@ -344,18 +352,19 @@ def measure(contenders: dict[str, Callable[[], Played]], repeats: int) -> dict[s
 
 
 def print_table(rounds: dict[str, list[Played]], num_episodes: int) -> None:
-    base = rounds.get("generate")
-    print(f"{'':<10}{'prefilled':>11}{'sampled':>9}{'seconds':>9}{'tokens/s':>10}{'episodes/s':>12}{'x generate':>12}")
+    print(f"{'':<10}{'prefilled':>10}{'sampled':>9}{'seconds':>9}{'tokens/s':>10}{'episodes/s':>12}", end="")
+    print(f"{'x generate':>12}{'in CPU time':>13}")
+    base = rounds.get("generate", [])
     for name, played in rounds.items():
         seconds = statistics.median(one.seconds for one in played)
-        ratio = "-"
+        sampled = played[-1].num_sampled
+        row = f"{name:<10}{played[-1].num_prefilled:>10}{sampled:>9}{seconds:>9.2f}{sampled / seconds:>10.0f}"
+        row += f"{num_episodes / seconds:>12.2f}"
         if base:
-            ratio = f"{statistics.median(b.seconds / p.seconds for b, p in zip(base, played, strict=True)):.2f}"
-        last = played[-1]
-        print(
-            f"{name:<10}{last.num_prefilled:>11}{last.num_sampled:>9}{seconds:>9.2f}"
-            f"{last.num_sampled / seconds:>10.0f}{num_episodes / seconds:>12.2f}{ratio:>12}"
-        )
+            pairs = list(zip(base, played, strict=True))
+            row += f"{statistics.median(theirs.seconds / one.seconds for theirs, one in pairs):>12.2f}"
+            row += f"{statistics.median(theirs.cpu_seconds / one.cpu_seconds for theirs, one in pairs):>13.2f}"
+        print(row)
 
 
 def machine(device: str) -> str:

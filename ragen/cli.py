@@ -10,11 +10,12 @@ from ragen import __version__
 from ragen.errors import RagenError
 
 COMMANDS = {
-    "demo": ("ragen.evaluation.demo", "play the embedded models and print a table"),
+    "demo": ("ragen.evaluation.demo", "play the embedded models, train one and draw its curve"),
     "eval": ("ragen.evaluation.command", "evaluate a model on the validation levels"),
     "show": ("ragen.evaluation.show", "print saved episodes as text or pictures"),
     "train": ("ragen.trainer.command", "train an agent (the same as python train.py)"),
     "replay-filter": ("ragen.evaluation.replay_filter", "show which groups each rollout filter would have kept"),
+    "plot": ("ragen.plotting.learning_curve", "draw the validation success of a run"),
     "config": ("ragen.config.show", "print the resolved configuration with a sentence per key"),
     "models": ("ragen.models.commands", "list and fetch models that need no hub"),
 }

@@ -1,53 +1,89 @@
-"""`ragen demo`: the embedded models play bandit, FrozenLake and Sokoban beside a random policy and the solver."""
+"""`ragen demo`: the embedded models play three environments; then one of them is trained, and its curve drawn."""
 
 from __future__ import annotations
 
 import argparse
+import json
 import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from ragen.config import load_config
+from ragen.config import Config, load_config
 from ragen.evaluation.command import run_evaluation
-from ragen.evaluation.evaluate import success
+from ragen.evaluation.evaluate import evaluate_references, success
 from ragen.tracking.console import console, print_table
-from ragen.tracking.rundir import RunDir
+from ragen.tracking.rundir import RunDir, write_atomic
 
-SMALL = (
-    "model_path=tiny",
-    "es_manager.val.group_size=1",
-    "actor_rollout_ref.rollout.response_length=64",
-    "actor_rollout_ref.rollout.max_model_len=1024",
-    "actor_rollout_ref.rollout.val_kwargs.temperature=1",
-)
-GAMES = {
-    "bandit": ("_1_bandit", ("es_manager.val.env_configs.tags=[Bandit]",)),
-    "frozen_lake": ("quickstart", ()),
-    "sokoban": ("_2_sokoban", ()),
-}
-"""Environment family -> config and its overrides."""
+QUICKSTARTS = {"bandit": "quickstart_bandit", "frozen_lake": "quickstart", "sokoban": "quickstart_sokoban"}
+"""Environment -> its training configuration for a laptop."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="ragen demo", description=__doc__)
+    parser.add_argument("--env", choices=QUICKSTARTS, default="frozen_lake", help="what to train on (%(default)s)")
+    parser.add_argument("--play-only", action="store_true", help="print the table and do not train")
     parser.add_argument("--levels", type=int, default=256, help="validation levels of each environment (%(default)s)")
     parser.add_argument("--out", type=Path, default=Path("results/demo"), help="run directories go here (%(default)s)")
-    args = parser.parse_args(argv)
+    parser.add_argument("overrides", nargs="*", metavar="key=value", help="changes to the training configuration")
+    args = parser.parse_intermixed_args(argv)
+    play(args.out, args.levels)
+    if not args.play_only:
+        run = args.out / f"train_{args.env}"
+        fixed = [f"trainer.default_local_dir={run}", "trainer.resume_mode=disable"]
+        config = load_config(QUICKSTARTS[args.env], [*with_levels(args.levels), *fixed, *args.overrides])
+        train(config, run)
+    return 0
+
+
+def with_levels(levels: int) -> list[str]:
+    return [f"es_manager.val.env_groups={levels}", f"es_manager.val.env_configs.n_groups=[{levels}]"]
+
+
+def play(out: Path, levels: int) -> None:
+    """Sampled and greedy success of each embedded model, beside a random policy and the solver."""
     started = time.monotonic()
     rows = []
-    for game, (config_name, overrides) in GAMES.items():
-        levels = (
-            f"es_manager.val.env_groups={args.levels}",
-            f"es_manager.val.env_configs.n_groups=[{args.levels}]",
-        )
-        config = load_config(config_name, [*SMALL, *overrides, *levels])
-        results = run_evaluation(config, RunDir(args.out / game), modes=("sampled", "greedy"), has_references=True)
+    for game, config_name in QUICKSTARTS.items():
+        config = load_config(config_name, with_levels(levels))
+        results = run_evaluation(config, RunDir(out / game), modes=("sampled", "greedy"), has_references=True)
         rows.append([game, *(f"{success(result.episodes)}" for result in results)])
     console.print()
     print_table(
-        f"Success on {args.levels} validation levels, with 95 % intervals",
+        f"Success on {levels} validation levels, with 95 % intervals",
         ("environment", "model, sampled", "model, greedy", "random policy", "solver"),
         rows,
     )
-    console.print(f"Played in {time.monotonic() - started:.0f} s. Read an episode: ragen show {args.out}/sokoban")
-    return 0
+    console.print(f"Played in {time.monotonic() - started:.0f} s. Read an episode: ragen show {out}/sokoban")
+
+
+def train(config: Config, run: Path) -> None:
+    """Train, draw the learning curve and say what it shows."""
+    from ragen.llm_agent.es_manager import EsManager
+    from ragen.plotting.learning_curve import plot_learning_curve
+    from ragen.trainer.build import build_trainer
+
+    tags = config.es_manager.val.env_configs.tags
+    steps = config.trainer.total_training_steps
+    console.print(f"\nTraining {config.model_path} on {', '.join(tags)} for {steps} steps; the run is in {run}.")
+    started = time.monotonic()
+    trainer = build_trainer(config)
+    assert trainer is not None
+    trainer.fit()
+    environments = EsManager(config.es_manager.val, config.custom_envs)
+    references = {result.policy: result.episodes for result in evaluate_references(config, environments)}
+    environments.close()
+    names = {"random": "random policy", "solver": "solver"}
+    record = {
+        tag: {names[name]: success([e for e in episodes if e.tag == tag]).mean for name, episodes in references.items()}
+        for tag in tags
+    }
+    write_atomic(run / "references.json", json.dumps(record, indent=2) + "\n")
+    figure = run / "learning_curve.png"
+    curves = plot_learning_curve(run, figure)
+    console.print(f"Trained in {time.monotonic() - started:.0f} s.")
+    for tag, found in curves.items():
+        for curve in found:
+            first, last = curve.estimates[0], curve.estimates[-1]
+            verb = "rose" if last.low > first.high else "fell" if last.high < first.low else "went"
+            console.print(f"{tag}, {curve.name}: success {verb} from {first:.2f} to {last:.2f}.")
+    console.print(f"Learning curve: {figure}")

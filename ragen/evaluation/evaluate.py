@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
 
+from ragen.algorithms.statistics import Estimate, success_interval
 from ragen.config.schema import Config
-from ragen.evaluation.statistics import Estimate, success_interval
 from ragen.llm_agent.build import Agent, sampling_params
 from ragen.llm_agent.es_manager import EsManager
 from ragen.llm_agent.metrics import episode_metrics, rollout_metrics

@@ -24,8 +24,7 @@ from ragen.trainer.validation import Validator
 from ragen.types import Episode, Metrics, group_episodes
 from ragen.workers.local import LocalWorkers
 
-
-PER_TOKEN_STAGES = ("gen", "old_log_prob", "ref", "values", "update_actor", "update_critic")
+PER_TOKEN_STAGES: tuple[str, ...] = ("gen", "old_log_prob", "ref", "values", "update_actor", "update_critic")
 """Stages whose time is also logged per token of the batch."""
 
 

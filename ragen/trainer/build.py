@@ -18,6 +18,7 @@ from ragen.tracking.rundir import RunDir
 from ragen.tracking.tracker import Trackers, check_names
 from ragen.trainer.agent_trainer import AgentTrainer
 from ragen.trainer.checkpoint import find_resume, read_state, step_of
+from ragen.trainer.memory import cache_rows, check_memory
 from ragen.workers.actor import Actor
 from ragen.workers.critic import Critic
 from ragen.workers.local import LocalWorkers
@@ -110,13 +111,14 @@ def build_workers(config: Config, checkpoint: Path | None, *, device: str) -> Lo
     rollout = parts.rollout
     env_types = sorted({config.custom_envs[tag].env_type for tag in config.es_manager.train.env_configs.tags})
     base = resolve_model(parts.model.path, env_types=env_types)
+    print(check_memory(config, base, device), flush=True)
     tokenizer = load_tokenizer(base)
     model = prepare(config, load_model(_weights(config, base, checkpoint, "actor"), device=device, is_trained=True))
     chat = build_chat(config, tokenizer)
     engine = NativeEngine(
         model,
         tokenizer,
-        max_num_seqs=rollout.max_num_seqs,
+        max_num_seqs=cache_rows(config, model.config, device),
         max_model_len=rollout.max_model_len,
         max_num_batched_tokens=rollout.max_num_batched_tokens,
     )

@@ -24,7 +24,7 @@ RANK = {part: rank for rank, layer in enumerate(LAYERS) for part in layer}
 
 # These read run directories, and nothing that produced them.
 READERS = {"plotting", "viewer"}
-READERS_MAY_IMPORT = {"types", "errors", "config", "tracking"}
+READERS_MAY_IMPORT = {"types", "errors", "config", "algorithms", "tracking"}
 
 # The modules that may import a heavy optional package.
 HOMES = {"vllm": {"engine/vllm.py"}, "ray": {"workers/ray_fsdp.py", "sweeps"}}

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from ragen.evaluation.statistics import mean_interval, proportion_interval, success_interval
+from ragen.algorithms.statistics import mean_interval, proportion_interval, success_interval
 
 
 def test_wilson_interval_of_eight_of_ten():

@@ -1,0 +1,1 @@
+"""Figures from run directories; nothing here needs torch or a model."""

@@ -1,0 +1,141 @@
+"""How much memory a run will need, estimated before anything is loaded."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ragen.config.schema import Config
+from ragen.errors import ConfigError
+
+GIB = 2**30
+ADVICE = (
+    "actor_rollout_ref.model.enable_gradient_checkpointing=True",
+    "smaller actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu",
+    "actor_rollout_ref.actor.entropy_from_logits_with_chunking=True",
+    "smaller actor_rollout_ref.rollout.max_num_seqs",
+    "algorithm.adv_estimator=grpo (no critic)",
+    "lora.rank=64",
+)
+"""What lowers the need, in the order in which it is worth trying."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MemoryEstimate:
+    """Bytes by purpose, at the peak of a training step."""
+
+    weights: float
+    """Weights of actor, critic and reference."""
+    optimizer: float
+    """Moments, and float32 copies of bfloat16 weights, of what is trained."""
+    cache: float
+    """Keys and values of the episodes played at once."""
+    gradients: float
+    """Float32 gradients of the model that is being updated."""
+    activations: float
+    """One micro batch of the longest sequences, and its logits."""
+
+    @property
+    def total(self) -> float:
+        # The cache is gone while a model trains; gradients and activations are while it plays.
+        return self.weights + self.optimizer + max(self.cache, self.gradients + self.activations)
+
+    def __str__(self) -> str:
+        parts = ("weights", "optimizer", "cache", "gradients", "activations")
+        listed = ", ".join(f"{name} {getattr(self, name) / GIB:.2f}" for name in parts)
+        return f"about {self.total / GIB:.1f} GiB ({listed})"
+
+
+def row_bytes(model_config: Any, max_model_len: int, bytes_per_value: int) -> int:
+    """Keys and values of one episode of the greatest length."""
+    heads = getattr(model_config, "num_key_value_heads", None) or model_config.num_attention_heads
+    head_dim = getattr(model_config, "head_dim", None) or model_config.hidden_size // model_config.num_attention_heads
+    return 2 * max_model_len * model_config.num_hidden_layers * heads * head_dim * bytes_per_value
+
+
+def estimate_memory(
+    config: Config, model_config: Any, num_parameters: int, *, device_memory: float | None
+) -> MemoryEstimate:
+    """The need of a run with a model of that shape; `device_memory` is that of the GPU, None on a CPU.
+
+    On a GPU weights are bfloat16, their float32 copies and moments cost 12 bytes for each trained parameter, and the
+    cache is held below rollout.gpu_memory_utilization. On a CPU everything is float32 and there are no copies.
+    """
+    is_cuda = device_memory is not None
+    bytes_per_value = 2 if is_cuda else 4
+    trained = num_parameters if config.lora.rank == 0 else _adapter_size(config.lora.rank, model_config)
+    num_trained_models = 2 if config.uses_critic else 1
+    num_models = num_trained_models + (config.uses_reference and config.lora.rank == 0)
+
+    rollout, actor = config.actor_rollout_ref.rollout, config.actor_rollout_ref.actor
+    sets = (config.es_manager.train, config.es_manager.val)
+    rows = min(rollout.max_num_seqs, max(envs.env_groups * envs.group_size for envs in sets))
+    cache = rows * row_bytes(model_config, rollout.max_model_len, bytes_per_value)
+    if device_memory is not None:
+        cache = min(cache, rollout.gpu_memory_utilization * device_memory)
+
+    samples = actor.ppo_micro_batch_size_per_gpu
+    tokens = samples * rollout.max_model_len
+    if actor.use_dynamic_bsz:
+        tokens = max(actor.ppo_max_token_len_per_gpu, rollout.max_model_len)
+    layers, hidden_size = model_config.num_hidden_layers, model_config.hidden_size
+    mlp = getattr(model_config, "intermediate_size", None) or 4 * hidden_size
+    per_layer = (16 * hidden_size + 4 * mlp) * bytes_per_value
+    kept_layers = 1 if config.actor_rollout_ref.model.enable_gradient_checkpointing else layers
+    hidden = tokens * (kept_layers * per_layer + layers * hidden_size * bytes_per_value)
+    sampled = min(tokens, samples * config.agent_proxy.max_turn * rollout.response_length)
+    logit_rows = min(2048, sampled) if actor.entropy_from_logits_with_chunking else sampled
+    return MemoryEstimate(
+        weights=num_models * num_parameters * bytes_per_value,
+        optimizer=num_trained_models * trained * (12 if is_cuda and config.lora.rank == 0 else 8),
+        cache=cache,
+        gradients=4 * trained,
+        activations=hidden + 3 * 4 * logit_rows * model_config.vocab_size,
+    )
+
+
+def _adapter_size(rank: int, model_config: Any) -> int:
+    """Parameters of rank-r adapters on every linear layer, roughly."""
+    mlp = getattr(model_config, "intermediate_size", None) or 4 * model_config.hidden_size
+    return model_config.num_hidden_layers * rank * (8 * model_config.hidden_size + 3 * (model_config.hidden_size + mlp))
+
+
+def device_memory(device: str) -> tuple[float, float | None]:
+    """Free bytes, and the whole memory of a GPU (None on a CPU)."""
+    import torch
+
+    if device.startswith("cuda"):
+        free, total = torch.cuda.mem_get_info()
+        return float(free), float(total)
+    for line in Path("/proc/meminfo").read_text().splitlines():
+        if line.startswith("MemAvailable:"):
+            return 1024.0 * int(line.split()[1]), None
+    raise AssertionError("/proc/meminfo has no MemAvailable")
+
+
+def cache_rows(config: Config, model_config: Any, device: str) -> int:
+    """Episodes that may be decoded at once: rollout.max_num_seqs, or what gpu_memory_utilization has room for."""
+    rollout = config.actor_rollout_ref.rollout
+    _, total = device_memory(device)
+    if total is None:
+        return rollout.max_num_seqs
+    room = rollout.gpu_memory_utilization * total / row_bytes(model_config, rollout.max_model_len, 2)
+    return max(1, min(rollout.max_num_seqs, int(room)))
+
+
+def check_memory(config: Config, path: Path | str, device: str) -> str:
+    """One line about the need; a ConfigError with advice when weights and optimizer alone cannot fit."""
+    import torch
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    model_config = AutoConfig.from_pretrained(path)
+    with torch.device("meta"):
+        num_parameters = AutoModelForCausalLM.from_config(model_config).num_parameters()
+    free, total = device_memory(device)
+    need = estimate_memory(config, model_config, num_parameters, device_memory=total)
+    advice = "To need less: " + "; ".join(ADVICE) + "."
+    if need.weights + need.optimizer > free:
+        raise ConfigError(f"This run needs {need}, {free / GIB:.1f} GiB are free on {device}. {advice}")
+    line = f"Memory: {need} of {free / GIB:.1f} GiB free on {device}."
+    return f"{line} It may not fit. {advice}" if need.total > free else line
