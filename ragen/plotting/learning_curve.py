@@ -99,8 +99,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     curves = plot_learning_curve(args.run, out)
     for tag, found in curves.items():
         for curve in found:
-            print(
-                f"{tag}, {curve.name}: {curve.estimates[0]} at step {curve.steps[0]} -> {curve.estimates[-1]} at step {curve.steps[-1]}"
-            )
+            first, last = curve.estimates[0], curve.estimates[-1]
+            print(f"{tag}, {curve.name}: {first} at step {curve.steps[0]} -> {last} at step {curve.steps[-1]}")
     print(f"wrote {out}")
     return 0

@@ -1,0 +1,59 @@
+"""Learning curves from a run directory made by hand."""
+
+import json
+import struct
+import zlib
+
+import pytest
+
+from ragen.config import load_config
+from ragen.config.show import to_yaml
+from ragen.errors import RagenError
+from ragen.plotting.learning_curve import main, plot_learning_curve
+from ragen.tracking.rundir import RunDir
+
+
+def png_pixels(data: bytes) -> set[bytes]:
+    """The distinct pixel rows of a PNG, undone only as far as needed to see that it is not blank."""
+    position, stream, width = 8, b"", struct.unpack(">I", data[16:20])[0]
+    while position < len(data):
+        (length,) = struct.unpack(">I", data[position : position + 4])
+        if data[position + 4 : position + 8] == b"IDAT":
+            stream += data[position + 8 : position + 8 + length]
+        position += 12 + length
+    raw = zlib.decompress(stream)
+    stride = 1 + 4 * width
+    return {raw[start : start + stride] for start in range(0, len(raw), stride)}
+
+
+@pytest.fixture
+def run(tmp_path):
+    run = RunDir(tmp_path / "run")
+    run.write_config(to_yaml(load_config("quickstart", ["es_manager.val.env_groups=64"])))
+    for step, sampled, greedy in ((0, 0.25, 0.5), (10, 0.5, 0.5), (20, 0.75, 0.8125)):
+        run.log(step, {"val-env/FrozenLake/success": sampled, "val-env-greedy/FrozenLake/success": greedy})
+    (run.path / "references.json").write_text(json.dumps({"FrozenLake": {"random policy": 0.2, "solver": 1.0}}))
+    return run.path
+
+
+def test_a_curve_has_the_intervals_of_its_levels(run, tmp_path):
+    curves = plot_learning_curve(run, tmp_path / "curve.png")["FrozenLake"]
+    assert [curve.name for curve in curves] == ["sampled", "greedy"]
+    assert curves[0].steps == [0, 10, 20]
+    assert [estimate.mean for estimate in curves[0].estimates] == [0.25, 0.5, 0.75]
+    # Wilson's interval of 16 in 64.
+    assert (curves[0].estimates[0].low, curves[0].estimates[0].high) == pytest.approx((0.1602, 0.3682), abs=1e-4)
+
+
+def test_the_figure_is_written_and_not_blank(run, capsys):
+    assert main([str(run)]) == 0
+    assert "0.250 [0.160, 0.368] at step 0 -> 0.750" in capsys.readouterr().out
+    assert len(png_pixels((run / "learning_curve.png").read_bytes())) > 50
+
+
+def test_a_run_without_validation_says_so(tmp_path):
+    run = RunDir(tmp_path)
+    run.write_config(to_yaml(load_config("quickstart")))
+    run.log(1, {"actor/lr": 1.0})
+    with pytest.raises(RagenError, match="test_freq"):
+        plot_learning_curve(tmp_path, tmp_path / "curve.png")
