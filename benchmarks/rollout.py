@@ -16,7 +16,8 @@ no reply holds an action and no episode ends early; every reply has exactly --re
 Ours also returns log-probs, which the others do not. Contenders take turns; times are medians over the rounds after
 one that is not counted, and a ratio is the median of the rounds' own ratios. TRL wants an environment of its own:
 
-    python -m venv /tmp/trl && /tmp/trl/bin/pip install torch==2.13.0 transformers==5.17.0 trl==1.16.0 hydra-core
+    python -m venv /tmp/trl
+    /tmp/trl/bin/pip install torch==2.13.0 transformers==5.17.0 trl==1.16.0 accelerate datasets hydra-core numpy rich
     PYTHONPATH=. /tmp/trl/bin/python benchmarks/rollout.py --size 0.5M
 """
 
@@ -114,7 +115,12 @@ def prepare_ours(setup: Setup) -> Callable[[], Played]:
         max_model_len=rollout.max_model_len,
         max_num_batched_tokens=rollout.max_num_batched_tokens,
     )
-    return partial(play_with_engine, setup, engine)
+
+    def play() -> Played:
+        engine.sync()  # as after every update: the cache starts small and grows within the measured time
+        return play_with_engine(setup, engine)
+
+    return play
 
 
 def prepare_generate(setup: Setup) -> Callable[[], Played]:

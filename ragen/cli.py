@@ -14,6 +14,7 @@ COMMANDS = {
     "eval": ("ragen.evaluation.command", "evaluate a model on the validation levels"),
     "show": ("ragen.evaluation.show", "print saved episodes as text or pictures"),
     "train": ("ragen.trainer.command", "train an agent (the same as python train.py)"),
+    "verify-resume": ("ragen.trainer.verify_resume", "prove that a killed and resumed run equals the straight one"),
     "replay-filter": ("ragen.evaluation.replay_filter", "show which groups each rollout filter would have kept"),
     "plot": ("ragen.plotting.learning_curve", "draw the validation success of a run"),
     "config": ("ragen.config.show", "print the resolved configuration with a sentence per key"),

@@ -1,5 +1,6 @@
 """Every command of the README runs, in its order, in an empty folder."""
 
+import json
 import os
 import re
 import shlex
@@ -23,11 +24,16 @@ def readme_commands() -> list[str]:
 def folder(tmp_path_factory):
     """An empty folder in which `make demo` has run, on fewer levels."""
     path = tmp_path_factory.mktemp("readme")
-    (path / "examples").symlink_to(ROOT / "examples")
-    result = run(["ragen", "demo", "--levels", "24"], path)
+    for name in ("examples", "train.py"):
+        (path / name).symlink_to(ROOT / name)
+    result = run(["ragen", "demo", "--levels", "24", "trainer.total_training_steps=2", "trainer.test_freq=1"], path)
     assert result.returncode == 0, result.stderr
-    for text in ("bandit", "frozen_lake", "sokoban", "solver", "random policy"):
+    for text in ("Bandit", "FrozenLake", "CoordSokoban", "solver", "random policy", "Learning curve"):
         assert text in result.stdout
+    trained = path / "results/demo/train_frozen_lake"
+    assert (trained / "learning_curve.png").read_bytes().startswith(b"\x89PNG")
+    assert json.loads((trained / "references.json").read_text())["FrozenLake"]["solver"] == 1
+    assert json.loads((trained / "status.json").read_text())["state"] == "finished"
     return path
 
 
@@ -43,13 +49,21 @@ def run(words: list[str], folder: Path) -> subprocess.CompletedProcess:
 def test_a_readme_command_runs(folder, command):
     words = shlex.split(command)
     is_evaluation = "eval" in words or "ragen.llm_agent.agent_proxy" in words
+    is_training = "train.py" in words
     before = set(folder.glob("results/*"))
-    result = run(words + LEVELS if is_evaluation else words, folder)
+    result = run(words + LEVELS if is_evaluation or is_training else words, folder)
     assert result.returncode == 0, result.stderr
     assert result.stdout.strip()
     if is_evaluation:
         (new,) = set(folder.glob("results/*")) - before
         assert (new / "metrics.jsonl").exists()
         assert list((new / "episodes").iterdir())
+    if is_training:
+        name = next(word.partition("=")[2] for word in words if word.startswith("trainer.experiment_name="))
+        steps = next(word.partition("=")[2] for word in words if word.startswith("trainer.total_training_steps="))
+        checkpoint = folder / f"checkpoints/ragen/{name}/global_step_{steps}/actor"
+        assert (checkpoint / "model.safetensors").exists()
+    if "plot" in words:
+        assert (folder / "checkpoints/ragen/first/learning_curve.png").exists()
     if "--png" in words:
         assert list((folder / "results/demo/pictures").glob("*.png"))

@@ -58,6 +58,7 @@ RANGES: dict[str, tuple[Callable[[float], bool], tuple[str, ...]]] = {
             "lora.alpha",
             f"{ACTOR}.grad_clip",
             f"{ROLLOUT}.temperature",
+            f"{ROLLOUT}.importance_cap",
             f"{ROLLOUT}.api.timeout_s",
             "critic.grad_clip",
             "critic.cliprange_value",

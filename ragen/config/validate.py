@@ -137,6 +137,12 @@ def check_algorithm(config: Config) -> None:
         raise ConfigError(
             "algorithm.bi_level_gae is True together with agent_proxy.use_turn_scores=True. Set use_turn_scores=False."
         )
+    mode = config.agent_proxy.context_window_mode
+    if config.agent_proxy.use_turn_scores and mode != "full":
+        raise ConfigError(
+            f"agent_proxy.use_turn_scores is True, but with context_window_mode={mode} every turn is a sample of its "
+            f"own, and what it leads to would be lost. Set use_turn_scores=False, or context_window_mode=full."
+        )
     if estimator == "gae" and config.critic.enable is False:
         raise ConfigError(
             "critic.enable is False, but algorithm.adv_estimator=gae needs values. Set critic.enable=null."
@@ -202,6 +208,20 @@ def check_resume(config: Config) -> None:
         )
 
 
+def check_checkpoints(config: Config) -> None:
+    for key in (f"{ACTOR}.checkpoint", "critic.checkpoint"):
+        contents = attrgetter(key)(config)
+        if not {"model", "hf_model"} & set(contents.save_contents):
+            raise ConfigError(
+                f"{key}.save_contents is {list(contents.save_contents)}: no checkpoint without weights. Add model."
+            )
+        if set(contents.load_contents) != set(contents.save_contents):
+            raise ConfigError(
+                f"{key}.load_contents is {list(contents.load_contents)}, save_contents is "
+                f"{list(contents.save_contents)}. A resumed run loads what was saved: leave load_contents out."
+            )
+
+
 def check_gradient_analysis(config: Config) -> None:
     trainer = config.trainer
     is_on = trainer.gradient_analysis_mode and trainer.gradient_analysis_every > 0
@@ -234,5 +254,6 @@ CHECKS: tuple[Callable[[Config], None], ...] = (
     check_context_window,
     check_collapse_detection,
     check_resume,
+    check_checkpoints,
     check_gradient_analysis,
 )

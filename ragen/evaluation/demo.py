@@ -30,13 +30,18 @@ def main(argv: Sequence[str] | None = None) -> int:
     if not args.play_only:
         run = args.out / f"train_{args.env}"
         fixed = [f"trainer.default_local_dir={run}", "trainer.resume_mode=disable"]
-        config = load_config(QUICKSTARTS[args.env], [*with_levels(args.levels), *fixed, *args.overrides])
-        train(config, run)
+        name = QUICKSTARTS[args.env]
+        train(load_config(name, [*with_levels(name, args.levels), *fixed, *args.overrides]), run)
     return 0
 
 
-def with_levels(levels: int) -> list[str]:
-    return [f"es_manager.val.env_groups={levels}", f"es_manager.val.env_configs.n_groups=[{levels}]"]
+def with_levels(config_name: str, levels: int) -> list[str]:
+    """Overrides that validate every tag of a configuration on so many levels."""
+    num_tags = len(load_config(config_name).es_manager.val.env_configs.tags)
+    return [
+        f"es_manager.val.env_groups={num_tags * levels}",
+        f"es_manager.val.env_configs.n_groups={[levels] * num_tags}",
+    ]
 
 
 def play(out: Path, levels: int) -> None:
@@ -44,9 +49,11 @@ def play(out: Path, levels: int) -> None:
     started = time.monotonic()
     rows = []
     for game, config_name in QUICKSTARTS.items():
-        config = load_config(config_name, with_levels(levels))
+        config = load_config(config_name, with_levels(config_name, levels))
         results = run_evaluation(config, RunDir(out / game), modes=("sampled", "greedy"), has_references=True)
-        rows.append([game, *(f"{success(result.episodes)}" for result in results)])
+        for tag in config.es_manager.val.env_configs.tags:
+            rates = [success([e for e in result.episodes if e.tag == tag]) for result in results]
+            rows.append([tag, *(f"{rate}" for rate in rates)])
     console.print()
     print_table(
         f"Success on {levels} validation levels, with 95 % intervals",

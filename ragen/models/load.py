@@ -74,4 +74,19 @@ def _load(auto_class: Any, path: Path | str, *, device: str | None, is_trained: 
         raise ModelUnavailable(f"The model {str(path)!r} cannot be loaded: {error}") from error
     finally:
         logging.set_verbosity(verbosity)
+    if is_trained:
+        prepare_for_training(model)
     return model.to(device).eval()
+
+
+def prepare_for_training(model: Any) -> None:
+    """Make updates a function of the weights alone: no dropout, and memory of the model's own."""
+    import torch
+
+    for module in model.modules():
+        if isinstance(module, torch.nn.Dropout):  # classifiers drop a tenth where their config is silent
+            module.p = 0.0
+    # Loaded weights lie in the mapped file, wherever its header ends. Matrix products round differently with the
+    # alignment of their operands, and a resumed run, which reads another file, would drift from the straight one.
+    for weight in model.parameters():
+        weight.data = weight.data.clone()

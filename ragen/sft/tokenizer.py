@@ -41,7 +41,8 @@ def phrases(texts: Iterable[str], names: Iterable[str]) -> list[str]:
 
     ["Turn 1\nState:\n#_#\nGo to Mill."], names ["Mill"] -> ["Turn ", "\nState:\n", "\nGo to ", "Mill", "."]
     """
-    names = sorted(set(names), key=len, reverse=True)
+    # By length, then by letter: a set has another order in every process.
+    names = sorted(set(names), key=lambda name: (-len(name), name))
     cut = re.compile("|".join([r"\d", *map(re.escape, names)]))
     found = dict.fromkeys(names)
     for text in texts:

@@ -30,7 +30,7 @@ PLACEHOLDERS = {
     ),
     "statistic": ("mean|max|min", "`mean`, `max` or `min`"),
     "over": ("std|max|mean", "`std`, `max` or `mean` over the episodes of a group"),
-    "of": ("reward|entropy|length", "what the filter scores: `reward`, `entropy` or `length`"),
+    "of": ("reward|entropy|length|success", "what the filter scores: `reward`, `entropy`, `length` or `success`"),
     "stage": (r"[a-z]\w*", "a stage of the step: `gen`, `filter`, `old_log_prob`, `ref`, `values`, `adv`, ..."),
     "rule": (
         "reward_variance_collapse|low_validation_success|empty_filtered_steps",

@@ -14,7 +14,7 @@ from ragen.env.rng import fixed_hash
 from ragen.llm_agent.build import sampling_params
 from ragen.llm_agent.es_manager import EsManager
 from ragen.llm_agent.metrics import rollout_metrics
-from ragen.tracking.rundir import RunDir
+from ragen.tracking.rundir import RunDir, read_metrics
 from ragen.tracking.timing import Timers
 from ragen.tracking.tracker import Trackers
 from ragen.trainer.checkpoint import rotate, save_checkpoint
@@ -34,16 +34,27 @@ class StepOutcome:
 
     metrics: Metrics
     stop: str | None = None
+    num_tokens: int = 0
+    """Tokens of the batch that was trained on."""
 
 
 class AgentTrainer:
     """Trains until the last step or an early stop. Everything it needs is given; see build.py."""
 
     def __init__(
-        self, config: Config, workers: LocalWorkers, *, trackers: Trackers, train_seed: int, start_step: int
+        self,
+        config: Config,
+        workers: LocalWorkers,
+        *,
+        trackers: Trackers,
+        start_step: int,
+        origin: Mapping[str, Any],
     ) -> None:
         self.config, self.workers, self.trackers, self.run = config, workers, trackers, trackers.run
-        self.train_seed, self.start_step = train_seed, start_step
+        assert config.seed.train is not None, "the seed is drawn before"
+        self.train_seed, self.start_step, self.origin = config.seed.train, start_step, origin
+        self.resumed: StepOutcome | None = None
+        """What the step of the checkpoint logged, when the run continues one."""
         self.environments = EsManager(config.es_manager.train, config.custom_envs)
         self.validate = Validator(config, workers.agent)
         self.rollout_filter = RolloutFilter(FilterSettings.from_config(config.actor_rollout_ref.rollout))
@@ -70,16 +81,30 @@ class AgentTrainer:
                     self.trackers.log(self.start_step, metrics | self.timers.finish_step())
                 if trainer.val_only:
                     return
+                if self.resumed is not None and self.go_on_from(self.resumed):
+                    return
                 for step in range(self.start_step + 1, trainer.total_training_steps + 1):
                     outcome = self.step(step)
                     self.trackers.log(step, outcome.metrics)
                     if outcome.stop:
-                        self.trackers.close("early_stopped", reason=outcome.stop, early_stop=outcome.stop)
+                        self.give_up(outcome.stop)
                         return
             finally:
                 self.environments.close()
                 self.validate.close()
                 self.workers.close()
+
+    def go_on_from(self, outcome: StepOutcome) -> bool:
+        """Do what a kill right after the checkpoint left undone; True when the run had given up there."""
+        has_log = (self.run.path / "metrics.jsonl").exists()
+        if not has_log or self.start_step not in {record["step"] for record in read_metrics(self.run.path)}:
+            self.trackers.log(self.start_step, outcome.metrics)
+        if outcome.stop:
+            self.give_up(outcome.stop)
+        return outcome.stop is not None
+
+    def give_up(self, stop: str) -> None:
+        self.trackers.close("early_stopped", reason=stop, early_stop=stop)
 
     def step(self, step: int) -> StepOutcome:
         """One training step with what surrounds it: validation, early stop, checkpoint, timing."""
@@ -95,10 +120,9 @@ class AgentTrainer:
                 outcome.metrics[f"early_stopped/{outcome.stop}"] = 1.0
             if trainer.save_freq > 0 and (is_last or outcome.stop or step % trainer.save_freq == 0):
                 with self.timers("save_checkpoint"):
-                    self.save(step)
-        total_tokens = int(outcome.metrics.pop("num_tokens", 0))
-        tokens = dict.fromkeys(PER_TOKEN_STAGES, total_tokens)
-        outcome.metrics |= self.timers.finish_step(tokens=tokens, total_tokens=total_tokens)
+                    self.save(step, outcome)
+        tokens = dict.fromkeys(PER_TOKEN_STAGES, outcome.num_tokens)
+        outcome.metrics |= self.timers.finish_step(tokens=tokens, total_tokens=outcome.num_tokens)
         return outcome
 
     def train_step(self, step: int) -> StepOutcome:
@@ -131,7 +155,6 @@ class AgentTrainer:
         metrics |= scored | {
             "train/batch_size": float(len(batch)),
             "train/num_mini_batches": float(-(-len(batch) // mini_batch_size)),
-            "num_tokens": float(batch.num_tokens),
         }
         if self.workers.critic is not None:
             with self.timers("update_critic"):
@@ -139,7 +162,7 @@ class AgentTrainer:
         if step >= self.config.trainer.critic_warmup:
             with self.timers("update_actor"):
                 metrics |= self.workers.update_actor(batch, step=step)
-        return StepOutcome(metrics=metrics, stop=stop)
+        return StepOutcome(metrics=metrics, stop=stop, num_tokens=batch.num_tokens)
 
     def rollout(self, step: int) -> list[Episode]:
         """Fresh levels for every step; levels and noise follow from the seed and the step alone."""
@@ -187,23 +210,30 @@ class AgentTrainer:
             columns = ["step", "group_id", "reward_std", "selected"]
             self.trackers.log_table(step, "rollout/group_rv_table", columns, table)
 
-    def save(self, step: int) -> None:
+    def save(self, step: int, outcome: StepOutcome) -> None:
         """Write a checkpoint and remove those that are too old."""
         trainer = self.config.trainer
         root = Path(trainer.default_local_dir)
-        has_state = "extra" in self.config.actor_rollout_ref.actor.checkpoint.save_contents
-        save_checkpoint(root, step, self.workers.savers(), self.state(step) if has_state else None)
-        rotate(root, {"actor": trainer.max_actor_ckpt_to_keep, "critic": trainer.max_critic_ckpt_to_keep})
+        state = self.state(step, outcome) if self.workers.saves_all else None
+        save_checkpoint(root, step, self.workers.savers(), state)
+        keep = {"actor": trainer.max_actor_ckpt_to_keep, "critic": trainer.max_critic_ckpt_to_keep}
+        rotate(root, keep, latest=step)
 
-    def state(self, step: int) -> dict[str, Any]:
-        """What a resumed run continues from, beside weights and moments."""
+    def state(self, step: int, outcome: StepOutcome) -> dict[str, Any]:
+        """What a resumed run continues from, beside weights and moments.
+
+        The metrics of the step are logged after the checkpoint, with the time it took. A run killed in between finds
+        them here.
+        """
         return {
             "step": step,
-            "model_path": self.config.model_path,
+            "origin": dict(self.origin),
             "train_seed": self.train_seed,
             "early_stop": self.early_stop.to_json(),
             "kl_controller": self.kl_controller.to_json(),
             "timers": self.timers.state_dict(),
+            "metrics": outcome.metrics,
+            "stop": outcome.stop,
         }
 
     def load_state(self, state: Mapping[str, Any]) -> None:
@@ -218,6 +248,8 @@ class AgentTrainer:
             horizon=control.horizon,
             state=state["kl_controller"],
         )
+        if self.config.trainer.resume_mode == "auto":
+            self.resumed = StepOutcome(metrics=state["metrics"], stop=state["stop"])
 
 
 def _conversation(episode: Episode) -> str:

@@ -54,14 +54,28 @@ def find_resume(resume_mode: str, resume_from_path: str | None, root: Path) -> P
     return folder if folder.is_dir() else None
 
 
+def begin_from(checkpoint: Path | None, root: Path) -> None:
+    """Make `checkpoint`, or none, the newest of `root`, and remove what a killed run left half written.
+
+    Newer checkpoints belong to a run that was given up: should this one be killed, it must not go on from those.
+    """
+    for stale in list(root.rglob(".*.tmp")):
+        if stale.is_dir():
+            shutil.rmtree(stale)
+        else:
+            stale.unlink(missing_ok=True)
+    if checkpoint is not None and checkpoint.resolve().parent == root.resolve():
+        write_atomic(root / LATEST, f"{step_of(checkpoint)}\n")
+    else:
+        (root / LATEST).unlink(missing_ok=True)
+
+
 def save_checkpoint(
     root: Path, step: int, roles: Mapping[str, Callable[[Path], None]], state: Mapping[str, Any] | None
 ) -> Path:
     """Write a checkpoint; each role gets an empty folder of its own to write into. `state` None: weights only."""
     final = root / f"global_step_{step}"
     temporary = root / f".global_step_{step}.{os.getpid()}.tmp"
-    for stale in root.glob(".global_step_*.tmp"):  # what killed runs left behind
-        shutil.rmtree(stale, ignore_errors=True)
     for role, write in roles.items():
         folder = temporary / role
         folder.mkdir(parents=True)
@@ -69,11 +83,13 @@ def save_checkpoint(
     if state is not None:
         (temporary / STATE).write_text(json.dumps(state, indent=2) + "\n")
     _sync_tree(temporary)
+    outdated = root / f".outdated_{step}.{os.getpid()}.tmp"
     if final.exists():  # a resumed run reached the same step again
-        shutil.rmtree(final)
+        final.rename(outdated)
     temporary.rename(final)
     _sync(root)
     write_atomic(root / LATEST, f"{step}\n")
+    shutil.rmtree(outdated, ignore_errors=True)
     return final
 
 
@@ -83,10 +99,13 @@ def read_state(folder: Path) -> dict[str, Any] | None:
     return json.loads(path.read_text()) if path.exists() else None
 
 
-def rotate(root: Path, keep: Mapping[str, int | None]) -> None:
-    """Remove the oldest role folders beyond `keep` (None: all are kept), and checkpoints without any."""
+def rotate(root: Path, keep: Mapping[str, int | None], *, latest: int) -> None:
+    """Remove the oldest role folders beyond `keep` (None: all are kept), and checkpoints without any.
+
+    `latest` is the newest step. Higher ones were left by a run that was started over: they go first.
+    """
     folders = [path for path in root.glob("global_step_*") if STEP_FOLDER.fullmatch(path.name)]
-    folders.sort(key=step_of, reverse=True)
+    folders.sort(key=lambda folder: (step_of(folder) <= latest, step_of(folder)), reverse=True)
     for role, count in keep.items():
         if count is not None:
             for folder in [folder for folder in folders if (folder / role).is_dir()][count:]:

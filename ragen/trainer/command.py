@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from ragen.config import argument_parser, config_from_args
 from ragen.errors import RagenError
+from ragen.trainer.start import plan_start
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -16,13 +17,18 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = parser.parse_args(argv)
     try:
         config = config_from_args(args)
+        if plan_start(config) is None:
+            return 0
         os.environ.setdefault("CUDA_VISIBLE_DEVICES", config.system.CUDA_VISIBLE_DEVICES)
-        from ragen.trainer.build import build_trainer  # torch, only after the configuration is known to be right
+        from ragen.trainer.build import build_trainer  # torch, only after everything else is known to be right
 
         trainer = build_trainer(config)
-        if trainer is not None:
-            trainer.fit()
+        assert trainer is not None
+        trainer.fit()
     except RagenError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
+    except KeyboardInterrupt:
+        print("Interrupted. The same command goes on from the newest checkpoint.", file=sys.stderr)
+        return 130
     return 0

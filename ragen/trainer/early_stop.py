@@ -43,9 +43,9 @@ class EarlyStop:
         if len(state.baseline) < config.variance_baseline_steps:
             state.baseline.append(in_group_std)
             return None
-        state.window = [*state.window, in_group_std][-config.variance_window :]
+        state.window = [*state.window, in_group_std][-max(1, config.variance_window) :]
         limit = config.variance_factor * fmean(state.baseline)
-        is_full = len(state.window) == config.variance_window
+        is_full = 0 < config.variance_window == len(state.window)
         return "reward_variance_collapse" if is_full and all(std < limit for std in state.window) else None
 
     def see_validation(self, metrics: Mapping[str, float]) -> str | None:
@@ -54,7 +54,8 @@ class EarlyStop:
             if name.startswith("val-env/") and name.endswith("/success") and "/non-zero/" not in name:
                 is_low = value < self.config.min_val_success
                 self.state.low_success[name] = self.state.low_success.get(name, 0) + 1 if is_low else 0
-        is_over = any(count >= self.config.low_success_patience for count in self.state.low_success.values())
+        patience = self.config.low_success_patience
+        is_over = any(0 < patience <= count for count in self.state.low_success.values())
         return "low_validation_success" if is_over else None
 
     def see_kept(self, num_kept: int) -> str | None:

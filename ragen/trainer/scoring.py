@@ -147,7 +147,15 @@ def _add_turns(batch: Batch, samples: Sequence[Sample], *, gamma: float) -> None
             turn_ids[row, start:end] = number
     batch.turn_ids = turn_ids
     batch.anchors = number_anchors([sample.turn_states for sample in samples])
-    batch.step_returns = discounted_returns([sample.turn_rewards for sample in samples], gamma)
+    # In the turn-level modes the turns of an episode are rows of their own, one after another.
+    rewards: dict[int, list[float]] = {}
+    for episode, sample in zip(batch.episodes.tolist(), samples, strict=True):
+        rewards.setdefault(episode, []).extend(sample.turn_rewards)
+    returns = {episode: iter(row) for episode, row in zip(rewards, discounted_returns([*rewards.values()], gamma))}
+    batch.step_returns = torch.zeros(batch.anchors.shape)
+    for row, (episode, sample) in enumerate(zip(batch.episodes.tolist(), samples, strict=True)):
+        for turn in range(len(sample.turn_rewards)):
+            batch.step_returns[row, turn] = next(returns[episode])
 
 
 def data_metrics(batch: Batch) -> Metrics:

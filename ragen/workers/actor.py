@@ -74,6 +74,8 @@ class Actor(Learner):
     def update(self, batch: Batch, *, step: int) -> Metrics:
         """Policy loss - entropy_coeff * entropy + kl_loss_coef * KL, one optimizer step per mini batch."""
         metrics = self.train_on(batch, step=step, loss_of=self.loss)
+        if self.config.use_kl_loss:
+            metrics["kl_coef"] = self.config.kl_loss_coef
         return {name if "/" in name else f"actor/{name}": value for name, value in metrics.items()}
 
     def loss(self, batch: Batch, ids: Tensor, packing: Packing) -> tuple[Tensor, dict[str, float]]:

@@ -61,21 +61,29 @@ class LocalWorkers:
         assert self.critic is not None
         return self.critic.update(batch, step=step)
 
+    @property
+    def learners(self) -> dict[str, Actor | Critic]:
+        """Role -> what is trained."""
+        return {"actor": self.actor} | ({"critic": self.critic} if self.critic else {})
+
+    @property
+    def saves_all(self) -> bool:
+        """Checkpoints hold everything that training needs to continue."""
+        contents = [set(learner.config.checkpoint.save_contents) for learner in self.learners.values()]
+        return all({"optimizer", "extra"} <= parts for parts in contents)
+
     def savers(self) -> dict[str, Callable[[Path], None]]:
         """Role -> function that writes its checkpoint into a folder."""
-        learners = {"actor": self.actor} | ({"critic": self.critic} if self.critic else {})
 
         def saver(learner: Actor | Critic) -> Callable[[Path], None]:
             with_optimizer = "optimizer" in learner.config.checkpoint.save_contents
             return lambda folder: learner.save(folder, self.tokenizer, with_optimizer=with_optimizer)
 
-        return {role: saver(learner) for role, learner in learners.items()}
+        return {role: saver(learner) for role, learner in self.learners.items()}
 
     def load(self, folder: Path, *, with_optimizers: bool) -> None:
         """Adapters and optimizer states of a checkpoint; whole weights were loaded with the models."""
-        for role, learner in (("actor", self.actor), ("critic", self.critic)):
-            if learner is None:
-                continue
+        for role, learner in self.learners.items():
             if has_adapter(learner.model):
                 load_adapter(learner.model, folder / role)
             if with_optimizers:

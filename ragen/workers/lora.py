@@ -17,8 +17,11 @@ from ragen.errors import MissingExtra
 ADAPTER_FILE = "adapter.safetensors"
 
 
-def add_adapter(model: Any, config: LoraConfig, *, trained_heads: tuple[str, ...] = ()) -> None:
-    """Freeze the model and give its linear layers trainable low-rank updates; `trained_heads` stay trainable."""
+def add_adapter(model: Any, config: LoraConfig, *, seed: int, trained_heads: tuple[str, ...] = ()) -> None:
+    """Freeze the model and give its linear layers trainable low-rank updates; `trained_heads` stay trainable.
+
+    The updates start at zero, as a product of zeros and random numbers, which `seed` fixes.
+    """
     try:
         from peft import LoraConfig as PeftConfig
         from peft import inject_adapter_in_model
@@ -27,15 +30,15 @@ def add_adapter(model: Any, config: LoraConfig, *, trained_heads: tuple[str, ...
 
     targets = config.target_modules
     model.requires_grad_(False)
-    inject_adapter_in_model(
-        PeftConfig(
-            r=config.rank,
-            lora_alpha=config.alpha,  # type: ignore[arg-type]
-            target_modules=targets if isinstance(targets, str) else list(targets),
-            exclude_modules=list(trained_heads) or None,
-        ),
-        model,
+    adapter = PeftConfig(
+        r=config.rank,
+        lora_alpha=config.alpha,  # type: ignore[arg-type]
+        target_modules=targets if isinstance(targets, str) else list(targets),
+        exclude_modules=list(trained_heads) or None,
     )
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        inject_adapter_in_model(adapter, model)
     for name, weight in model.named_parameters():
         weight.requires_grad_("lora_" in name or any(name.startswith(f"{head}.") for head in trained_heads))
 

@@ -1,5 +1,10 @@
 """The embedded models, their tokenizer, and the training that makes them."""
 
+import ast
+import os
+import subprocess
+import sys
+
 import pytest
 import torch
 
@@ -75,6 +80,24 @@ def test_the_tokenizer_of_an_embedded_model_represents_any_text(family):
 def test_phrases_leave_digits_names_and_board_cells_alone():
     found = phrases(["Turn 1\nState:\n#_#\nGo to Mill."], ["Mill"])
     assert found == ["Mill", "Turn ", "\nState:\n", "\nGo to "]
+
+
+def test_a_tokenizer_is_the_same_in_every_process():
+    code = (
+        "from ragen.sft.tiny import RECIPES, make_tokenizer\n"
+        "print(list(make_tokenizer(RECIPES['bandit']).get_vocab().items()))"
+    )
+    outputs = [
+        subprocess.run(
+            [sys.executable, "-c", code],
+            env=os.environ | {"PYTHONHASHSEED": seed},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for seed in ("1", "2")
+    ]
+    assert dict(ast.literal_eval(outputs[0])) == dict(ast.literal_eval(outputs[1]))
 
 
 def test_a_turn_of_the_embedded_sokoban_costs_few_tokens():

@@ -1,0 +1,132 @@
+"""Where a run starts: from scratch, from a checkpoint, or not at all. Known before torch is loaded.
+
+Everything that can be wrong with a configuration or a checkpoint folder is said here, at once.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ragen.config.schema import Config
+from ragen.errors import ConfigError
+from ragen.models.resolve import resolve_model
+from ragen.tracking.rundir import read_status
+from ragen.tracking.tracker import check_names
+from ragen.trainer.checkpoint import find_resume, read_state, step_of
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Start:
+    """What a run begins with."""
+
+    actor: Path | str
+    """The model the policy was or is trained from."""
+    critic: Path | str | None
+    """The model the critic was or is trained from; None without one."""
+    checkpoint: Path | None
+    """The folder to continue from; None starts from scratch."""
+    state: dict[str, Any] | None
+    """The trainer's state in it; None in a checkpoint that holds weights only."""
+
+    @property
+    def step(self) -> int:
+        return step_of(self.checkpoint) if self.checkpoint else 0
+
+
+def plan_start(config: Config) -> Start | None:
+    """Where to begin; None, with a message, when there is nothing left to do."""
+    trainer = config.trainer
+    check_supported(config)
+    check_names(trainer.logger)
+    env_types = sorted({config.custom_envs[tag].env_type for tag in config.es_manager.train.env_configs.tags})
+    root = Path(trainer.default_local_dir)
+    checkpoint = find_resume(trainer.resume_mode, trainer.resume_from_path, root)
+    start = Start(
+        actor=resolve_model(config.actor_rollout_ref.model.path, env_types=env_types),
+        critic=resolve_model(config.critic.model.path, env_types=env_types) if config.uses_critic else None,
+        checkpoint=checkpoint,
+        state=read_state(checkpoint) if checkpoint else None,
+    )
+    if checkpoint is None:
+        return start
+    check_checkpoint(config, start)
+    if trainer.gradient_analysis_only or trainer.val_only:
+        return start
+    # A run killed between its last checkpoint and its end has still to log that step and to say how it ended.
+    if (why := why_over(config, start)) and (_is_closed(root) or checkpoint.resolve().parent != root.resolve()):
+        print(f"{root} {why}, or set trainer.resume_mode=disable to start over.")
+        return None
+    return start
+
+
+def why_over(config: Config, start: Start) -> str | None:
+    """Why a run needs no further step, and how to go on all the same; None when there is something to do."""
+    trainer = config.trainer
+    if start.step >= trainer.total_training_steps:
+        return (
+            f"is finished: step {start.step} of {trainer.total_training_steps}. Nothing to do; raise "
+            "trainer.total_training_steps to go on"
+        )
+    # Whoever names the checkpoint of a run that gave up wants to go on from it.
+    if trainer.resume_mode == "auto" and start.state and start.state["stop"]:
+        return (
+            f"ended early at step {start.step}: {start.state['stop']}. Nothing to do; to go on all the same set "
+            f"trainer.resume_mode=resume_path trainer.resume_from_path={start.checkpoint}"
+        )
+    return None
+
+
+def _is_closed(root: Path) -> bool:
+    return (root / "status.json").exists() and read_status(root)["state"] in ("finished", "early_stopped")
+
+
+def check_supported(config: Config) -> None:
+    """Refuse, by name, what the configuration can express and the trainer cannot do."""
+    trainer, rollout = config.trainer, config.actor_rollout_ref.rollout
+    refused = {
+        f"trainer.n_gpus_per_node={trainer.n_gpus_per_node}, nnodes={trainer.nnodes}: training on several devices": (
+            trainer.n_gpus_per_node * trainer.nnodes > 1
+        ),
+        "trainer.gradient_analysis_only=True: gradient analysis": trainer.gradient_analysis_only,
+        "trainer.exit_after_gradient_analysis=True: gradient analysis": trainer.exit_after_gradient_analysis,
+        f"actor_rollout_ref.rollout.name={rollout.name}: training with that engine": rollout.name != "native",
+    }
+    for what, is_asked in refused.items():
+        if is_asked:
+            raise ConfigError(f"{what} is not part of this version. Leave the key at its default.")
+    if not rollout.do_sample:
+        raise ConfigError("actor_rollout_ref.rollout.do_sample=False: greedy replies do not vary. Set it to True.")
+
+
+def check_checkpoint(config: Config, start: Start) -> None:
+    """Refuse to go on from a checkpoint that cannot be gone on from."""
+    checkpoint, state = start.checkpoint, start.state
+    assert checkpoint is not None
+    way_out = "Give the run another trainer.experiment_name, or set trainer.resume_mode=disable to start over."
+    if state is None:
+        if not (config.trainer.gradient_analysis_only or config.trainer.val_only):
+            raise ConfigError(
+                f"{checkpoint} holds weights only (checkpoint.save_contents without optimizer or extra), so training "
+                "cannot continue from it. Probe it with trainer.gradient_analysis_only=True, evaluate it with "
+                "`ragen eval`, or start over with trainer.resume_mode=disable."
+            )
+        return
+    if config.uses_critic and not (checkpoint / "critic").is_dir():
+        raise ConfigError(
+            f"{checkpoint} has no critic, which this run needs (adv_estimator or critic.enable). {way_out}"
+        )
+    for key, value in origin(config, start).items():
+        if (before := state["origin"].get(key, value)) != value:
+            raise ConfigError(f"{checkpoint} was trained with {key}={before}, this run asks for {value}. {way_out}")
+
+
+def origin(config: Config, start: Start) -> dict[str, Any]:
+    """What the weights of a run derive from; checkpoints remember it, and a run that differs is another one."""
+    names = {"model_path": (config.actor_rollout_ref.model.path, start.actor)}
+    if start.critic is not None:
+        names["critic.model.path"] = (config.critic.model.path, start.critic)
+    # `tiny` alone means another model with every environment.
+    models = {key: f"tiny/{Path(path).name}" if name == "tiny" else name for key, (name, path) in names.items()}
+    return models | {"lora.rank": config.lora.rank}

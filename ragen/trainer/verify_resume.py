@@ -1,0 +1,196 @@
+"""`ragen verify-resume`: a run that is killed and resumed equals the run that was not, proven for a configuration.
+
+The run is made three times in processes of its own: straight to the end; again, with SIGKILL after a step; and that one
+resumed. Then every metric of every step and every tensor of the last checkpoint are compared, bit for bit.
+"""
+
+from __future__ import annotations
+
+import math
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from ragen.config import argument_parser, config_from_args
+from ragen.errors import ConfigError, RagenError
+from ragen.tracking.rundir import read_metrics
+from ragen.trainer.checkpoint import LATEST
+
+TIMINGS = ("timing_s/", "timing_per_token_ms/", "perf/")
+"""Metrics that are read off a clock."""
+
+POLL_S = 0.005
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    parser = argument_parser(
+        "Prove that a run which is killed and resumed equals the run which was not: same metrics, same weights and "
+        "optimizer states, bit for bit. Nothing outside temporary folders is written. Exit code 0: proven, 1: not."
+    )
+    parser.prog = "ragen verify-resume"
+    parser.add_argument("--steps", type=int, default=4, metavar="N", help="length of the run (%(default)s)")
+    parser.add_argument("--kill-at", type=int, metavar="K", help="step after which it is killed (half of the steps)")
+    parser.add_argument("--keep", type=Path, metavar="DIR", help="keep both run directories here")
+    args = parser.parse_args(argv)
+    kill_at = max(1, args.steps // 2) if args.kill_at is None else args.kill_at
+    if not 1 <= kill_at < args.steps:
+        raise ConfigError(
+            f"--kill-at is {kill_at}, --steps is {args.steps}. Kill after step 1 or later, before the last."
+        )
+    options = ["--config-name", args.config_name, *(["--config-dir", args.config_dir] if args.config_dir else [])]
+    changes = [
+        *args.overrides,
+        f"trainer.total_training_steps={args.steps}",
+        "trainer.save_freq=1",
+        "trainer.logger=[]",
+        "trainer.resume_mode=auto",
+        "trainer.resume_from_path=null",
+        "trainer.rollout_data_dir=null",
+        "trainer.validation_data_dir=null",
+        "actor_rollout_ref.actor.checkpoint.save_contents=[model,optimizer,extra]",
+        "critic.checkpoint.save_contents=[model,optimizer,extra]",
+    ]
+    args.overrides = changes
+    config_from_args(args)  # mistakes are told before anything is started
+    with tempfile.TemporaryDirectory(prefix="ragen-verify-resume-") as temporary:
+        folder = args.keep or Path(temporary)
+        difference, proven = verify([*options, *changes], folder, num_steps=args.steps, kill_at=kill_at)
+    if difference:
+        print(f"DIFFERS: {difference}")
+        return 1
+    print(f"PROVEN: {proven} are equal, bit for bit ({args.config_name}, {args.steps} steps, killed after {kill_at}).")
+    return 0
+
+
+def verify(arguments: Sequence[str], folder: Path, *, num_steps: int, kill_at: int) -> tuple[str | None, str]:
+    """The first difference, or None, and what was compared."""
+    straight, resumed = folder / "straight", folder / "resumed"
+    for path in (straight, resumed):
+        if path.exists():
+            raise ConfigError(f"{path} exists already. Give --keep another folder.")
+        path.mkdir(parents=True)
+    with _stage(f"1/3 {num_steps} steps, straight"):
+        _finish(_start(arguments, straight), straight)
+    with _stage(f"2/3 the same run, killed after step {kill_at}"):
+        _kill_after(kill_at, _start(arguments, resumed), resumed)
+    with _stage("3/3 resumed"):
+        _finish(_start(arguments, resumed), resumed)
+    dropped = resumed / "metrics.dropped.jsonl"
+    if dropped.exists() and any(record["step"] < kill_at for record in read_metrics(dropped)):
+        return "the killed run started over instead of resuming.", ""
+    return compare(straight, resumed)
+
+
+def compare(straight: Path, resumed: Path) -> tuple[str | None, str]:
+    """The first metric or tensor in which two runs differ, or None, and how many there are."""
+    expected, found = _metrics(straight), _metrics(resumed)
+    if list(expected) != list(found):
+        return f"steps {list(expected)} were logged without the kill, {list(found)} with it.", ""
+    for step, row in expected.items():
+        for name in sorted(row.keys() | found[step].keys()):
+            one, other = row.get(name), found[step].get(name)
+            if not _is_same(one, other):
+                return f"step {step}, metric {name}: {one} without the kill, {other} with it.", ""
+    num_tensors = 0
+    for name, one, other in _tensors(straight, resumed):
+        num_tensors += 1
+        if other is None or one is None:
+            return f"{name} is in one of the two last checkpoints only.", ""
+        if one.dtype != other.dtype or one.shape != other.shape:
+            return f"{name}: {one.dtype} {tuple(one.shape)} without the kill, {other.dtype} {tuple(other.shape)}.", ""
+        if not _as_bytes(one).equal(_as_bytes(other)):
+            gap = (one.double() - other.double()).abs().max().item()
+            return f"{name}: the largest difference is {gap:.3g}.", ""
+    num_metrics = sum(map(len, expected.values()))
+    return None, f"{num_metrics} metrics of {len(expected)} steps and {num_tensors} tensors of the last checkpoint"
+
+
+def _metrics(run: Path) -> dict[int, dict[str, Any]]:
+    return {
+        record["step"]: {name: value for name, value in record.items() if not name.startswith(TIMINGS)}
+        for record in read_metrics(run)
+    }
+
+
+def _is_same(one: Any, other: Any) -> bool:
+    if isinstance(one, float) and isinstance(other, float) and math.isnan(one):
+        return math.isnan(other)
+    return one == other
+
+
+def _tensors(straight: Path, resumed: Path) -> Iterator[tuple[str, Any, Any]]:
+    """Name and both values of every tensor of the last checkpoints."""
+    one, other = (_load(run) for run in (straight, resumed))
+    for name in sorted(one.keys() | other.keys()):
+        yield name, one.get(name), other.get(name)
+
+
+def _load(run: Path) -> Mapping[str, Any]:
+    from safetensors.torch import load_file
+
+    if not (run / LATEST).exists():
+        return {}
+    folder = run / f"global_step_{(run / LATEST).read_text().strip()}"
+    files = sorted(folder.rglob("*.safetensors"))
+    return {f"{path.relative_to(folder)}: {key}": value for path in files for key, value in load_file(path).items()}
+
+
+def _as_bytes(tensor: Any) -> Any:
+    """What lies in memory: nan equals nan, and 0 is not -0."""
+    import torch
+
+    return tensor.reshape(-1).view(torch.uint8)
+
+
+@contextmanager
+def _stage(name: str) -> Iterator[None]:
+    """Prints what is done, and how long it took."""
+    print(f"{name} ...", end="", flush=True)
+    started = time.monotonic()
+    try:
+        yield
+    finally:
+        print(f" {time.monotonic() - started:.1f} s", flush=True)
+
+
+def _start(arguments: Sequence[str], run: Path) -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-m", "ragen.cli", "train", *arguments, f"trainer.default_local_dir='{run}'"]
+    with open(_log_of(run), "ab") as log:
+        return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT)
+
+
+def _log_of(run: Path) -> Path:
+    return run.with_name(f"{run.name}.log")
+
+
+def _finish(process: subprocess.Popen[bytes], run: Path) -> None:
+    try:
+        if process.wait():
+            raise RagenError(f"the training run failed:\n{_tail(run)}")
+    finally:
+        process.kill()
+
+
+def _kill_after(step: int, process: subprocess.Popen[bytes], run: Path) -> None:
+    """SIGKILL once the metrics of `step` are written."""
+    try:
+        while process.poll() is None:
+            if (run / "metrics.jsonl").exists() and any(row["step"] >= step for row in read_metrics(run)):
+                process.send_signal(signal.SIGKILL)
+                process.wait()
+            else:
+                time.sleep(POLL_S)
+    finally:
+        process.kill()
+    if process.returncode != -signal.SIGKILL:
+        raise RagenError(f"the training run ended before it could be killed; give more --steps.\n{_tail(run)}")
+
+
+def _tail(run: Path) -> str:
+    return "\n".join(_log_of(run).read_text(errors="replace").splitlines()[-15:])

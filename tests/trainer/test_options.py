@@ -1,0 +1,317 @@
+"""What the keys of the update do in a whole training run."""
+
+import json
+import math
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from ragen.models.resolve import resolve_model
+from ragen.tracking.glossary import unknown
+from ragen.tracking.rundir import read_table
+from tests.trainer.runs import BANDIT, LAKE, Run, small_config, train
+
+ACTOR, ROLLOUT = "actor_rollout_ref.actor", "actor_rollout_ref.rollout"
+GRPO = "algorithm.adv_estimator=grpo"
+NO_ENTROPY = f"{ACTOR}.entropy_coeff=0"
+
+
+def check_finite(run: Run) -> None:
+    for row in run.metrics.values():
+        assert unknown(row) == []
+        assert all(math.isfinite(value) for value in row.values())
+
+
+def distance(one: Run, other: Run, *, step: int = 2, role: str = "actor") -> float:
+    """The largest difference between the weights of two runs."""
+    before, after = one.weights(step, role), other.weights(step, role)
+    assert before.keys() == after.keys()
+    return max((before[name] - after[name]).abs().max().item() for name in before)
+
+
+# --- losses
+
+
+def test_the_policy_losses_train_and_differ(tmp_path):
+    # From the second mini batch on the ratios are not 1, and tight bounds cut them.
+    clips = [f"{ACTOR}.clip_ratio_low=0.001", f"{ACTOR}.clip_ratio_high=0.001", "ppo_mini_batch_size=4"]
+    runs = {
+        name: train(tmp_path / name, GRPO, *clips, f"{ACTOR}.policy_loss={name}", env=LAKE)
+        for name in ("ppo", "gspo", "cispo")
+    }
+    for run in runs.values():
+        check_finite(run)
+        assert run.metrics[1]["actor/pg_clipfrac"] > 0
+    assert distance(runs["ppo"], runs["gspo"]) > 1e-5
+    assert distance(runs["ppo"], runs["cispo"]) > 1e-5
+
+
+@pytest.mark.parametrize("mode", ["token-mean", "seq-mean-token-sum", "seq-mean-token-mean", "seq-mean-token-sum-norm"])
+def test_every_way_of_averaging_trains(tmp_path, mode):
+    check_finite(train(tmp_path, f"{ACTOR}.loss_agg_mode={mode}", env=LAKE))
+
+
+@pytest.mark.parametrize("kind", ["kl", "abs", "mse", "low_var_kl", "full", "k1+", "k3+"])
+def test_every_kl_loss_trains(tmp_path, kind):
+    run = train(
+        tmp_path, GRPO, f"{ACTOR}.use_kl_loss=True", f"{ACTOR}.kl_loss_coef=0.1", f"{ACTOR}.kl_loss_type={kind}"
+    )
+    check_finite(run)
+    last = run.metrics[2]
+    assert last["actor/kl_coef"] == 0.1
+    assert last["rollout/ref_log_prob"] < 0
+    if kind in ("abs", "mse", "low_var_kl", "full"):
+        assert last["actor/kl_loss"] > 0  # the policy has left the reference
+
+
+def test_a_hyphen_in_the_name_of_a_kl_changes_nothing(tmp_path):
+    kl = [GRPO, f"{ACTOR}.use_kl_loss=True", f"{ACTOR}.kl_loss_coef=0.1"]
+    one = train(tmp_path / "1", *kl, f"{ACTOR}.kl_loss_type=low_var_kl")
+    other = train(tmp_path / "2", *kl, f"{ACTOR}.kl_loss_type=low-var-kl")
+    assert one.tensor_bytes(2) == other.tensor_bytes(2)
+
+
+def test_a_strong_kl_loss_holds_the_policy_back(tmp_path):
+    def drift(coefficient: float) -> float:
+        kl = [f"{ACTOR}.use_kl_loss=True", f"{ACTOR}.kl_loss_coef={coefficient}", f"{ACTOR}.kl_loss_type=full"]
+        changes = ["trainer.total_training_steps=4", "trainer.save_freq=-1", NO_ENTROPY]
+        return train(tmp_path / str(coefficient), GRPO, *kl, *changes).metrics[4]["actor/kl_loss"]
+
+    assert drift(100.0) < 0.5 * drift(0.0)
+
+
+@pytest.mark.parametrize("kind", ["fixed", "adaptive"])
+def test_the_kl_in_the_reward_is_subtracted_and_steered(tmp_path, kind):
+    control = [f"algorithm.kl_ctrl.type={kind}", "algorithm.kl_ctrl.kl_coef=0.5", "algorithm.kl_ctrl.horizon=100"]
+    changes = ["algorithm.use_kl_in_reward=True", "algorithm.kl_penalty=low_var_kl", "trainer.total_training_steps=3"]
+    run = train(tmp_path, *control, *changes, "trainer.save_freq=-1")
+    check_finite(run)
+    coefficients = [run.metrics[step]["actor/reward_kl_penalty_coeff"] for step in (1, 2, 3)]
+    if kind == "fixed":
+        assert coefficients == [0.5, 0.5, 0.5]
+    else:
+        # The first KL is 0, far below the target: 12 samples, error -0.2, horizon 100.
+        assert coefficients[:2] == pytest.approx([0.5, 0.5 * (1 - 0.2 * 12 / 100)])
+    assert run.metrics[1]["actor/reward_kl_penalty"] == pytest.approx(0, abs=1e-6)
+    second = run.metrics[2]
+    assert second["actor/reward_kl_penalty"] > 0
+    assert second["critic/rewards/mean"] < second["critic/score/mean"]
+
+
+def test_the_reference_is_loaded_only_when_a_kl_asks_for_it(tmp_path):
+    from ragen.trainer.build import build_trainer
+
+    without = build_trainer(small_config(tmp_path / "1"))
+    with_kl = build_trainer(small_config(tmp_path / "2", f"{ACTOR}.use_kl_loss=True"))
+    assert without is not None and without.workers.reference is None
+    assert with_kl is not None and with_kl.workers.reference is not None
+    assert not any(weight.requires_grad for weight in with_kl.workers.reference.model.parameters())
+
+
+# --- rewards and advantages
+
+
+def test_turn_scores_train(tmp_path):
+    check_finite(train(tmp_path, "agent_proxy.use_turn_scores=True", env=LAKE))
+
+
+@pytest.mark.parametrize("method", ["mean", "mean_std", "asym_clip"])
+def test_normalised_rewards_train(tmp_path, method):
+    changes = [f"agent_proxy.reward_normalization.method={method}", "agent_proxy.reward_normalization.grouping=batch"]
+    run = train(tmp_path, "algorithm.adv_estimator=arpo", *changes)
+    check_finite(run)
+    if method != "asym_clip":
+        assert run.metrics[2]["critic/score/mean"] == pytest.approx(0, abs=1e-5)
+
+
+def test_weighted_advantages_train(tmp_path):
+    run = train(tmp_path, GRPO, "algorithm.soft_advantage_reweight=True", "grpo_advantage_length_weight=True")
+    check_finite(run)
+    assert run.metrics[2]["train/soft_reweight_max"] == pytest.approx(1, abs=1e-3)
+
+
+def test_without_a_task_advantage_and_entropy_nothing_moves_but_the_weight_decay(tmp_path):
+    changes = ["algorithm.zero_task_advantage=True", NO_ENTROPY, f"{ACTOR}.optim.weight_decay=0"]
+    run = train(tmp_path, GRPO, *changes)
+    assert run.metrics[2]["critic/advantages/max"] == run.metrics[2]["actor/grad_norm"] == 0
+
+
+@pytest.mark.parametrize(("scaling", "factor"), [("linear", 1 / 3), ("sqrt", (1 / 3) ** 0.5)])
+def test_the_loss_can_be_scaled_by_the_share_of_kept_groups(tmp_path, scaling, factor):
+    one_of_three = [f"{ROLLOUT}.rollout_filter_strategy=top_k_abs", f"{ROLLOUT}.rollout_filter_value=1"]
+    changes = [GRPO, *one_of_three, "ppo_mini_batch_size=4", "trainer.total_training_steps=1", "trainer.save_freq=-1"]
+    plain = train(tmp_path / "plain", *changes).metrics[1]
+    scaled = train(tmp_path / "scaled", *changes, f"{ACTOR}.filter_loss_scaling={scaling}").metrics[1]
+    assert plain["rollout/filter_kept_count"] == 1
+    assert scaled["critic/advantages/max"] == pytest.approx(factor * plain["critic/advantages/max"])
+
+
+# --- the filter
+
+
+@pytest.mark.parametrize(
+    ("strategy", "value"), [("top_p", 0.9), ("top_k", 0.67), ("top_k_abs", 2), ("min_p", 0.5), ("z_score", 0.0)]
+)
+def test_every_filter_strategy_trains_on_the_groups_it_keeps(tmp_path, strategy, value):
+    changes = [f"{ROLLOUT}.rollout_filter_strategy={strategy}", f"{ROLLOUT}.rollout_filter_value={value}"]
+    run = train(tmp_path, GRPO, *changes, "trainer.log_group_rv_table=True", env=BANDIT)
+    check_finite(run)
+    for step in (1, 2):
+        row = run.metrics[step]
+        num_kept = row["rollout/filter_kept_count"]
+        assert num_kept >= 1
+        assert row["train/batch_size"] == 4 * num_kept
+        assert row["rollout/filter_kept_ratio"] == pytest.approx(num_kept / 3)
+        columns, rows = read_table(run.path, "rollout/group_rv_table", step)
+        assert columns == ["step", "group_id", "reward_std", "selected"]
+        assert sum(is_selected for *_, is_selected in rows) == num_kept
+
+
+@pytest.mark.parametrize(
+    "metric", ["reward", "reward_sum", "entropy", "entropy_variance", "length", "success_variance"]
+)
+def test_every_filter_metric_trains_and_keeps_the_reward_statistics(tmp_path, metric):
+    changes = [f"{ROLLOUT}.rollout_filter_metric={metric}", f"{ROLLOUT}.rollout_filter_strategy=top_k_abs"]
+    run = train(tmp_path, GRPO, *changes, f"{ROLLOUT}.rollout_filter_value=2")
+    check_finite(run)
+    assert "rollout/in_group_reward_std" in run.metrics[2]
+
+
+# --- what may not change the result
+
+
+def test_gradient_checkpointing_changes_memory_and_not_the_weights(tmp_path):
+    key = "actor_rollout_ref.model.enable_gradient_checkpointing"
+    runs = [train(tmp_path / flag, f"{key}={flag}", env=LAKE) for flag in ("True", "False")]
+    assert distance(*runs) < 1e-5
+    assert distance(*runs, role="critic") < 1e-5
+
+
+def test_chunked_entropy_changes_memory_and_not_the_weights(tmp_path):
+    key = f"{ACTOR}.entropy_from_logits_with_chunking"
+    runs = [train(tmp_path / flag, GRPO, f"{key}={flag}", env=LAKE) for flag in ("True", "False")]
+    assert distance(*runs) < 1e-5
+
+
+def test_the_size_of_micro_batches_does_not_change_the_weights(tmp_path):
+    sizes = {
+        "one": ["micro_batch_size_per_gpu=1"],
+        "eight": ["micro_batch_size_per_gpu=8"],
+        "tokens": [f"{ACTOR}.use_dynamic_bsz=True", f"{ACTOR}.ppo_max_token_len_per_gpu=1500"],
+    }
+    runs = {name: train(tmp_path / name, *changes, env=LAKE) for name, changes in sizes.items()}
+    for name in ("one", "tokens"):
+        replies = [
+            [turn.response_ids for episode in runs[which].episodes(2) for turn in episode.turns]
+            for which in (name, "eight")
+        ]
+        assert replies[0] == replies[1]  # the weights after the first step differ in their last digits only
+        assert distance(runs[name], runs["eight"]) < 2e-4
+        assert distance(runs[name], runs["eight"], role="critic") < 2e-4
+        assert runs[name].metrics[2]["critic/vf_loss"] == pytest.approx(
+            runs["eight"].metrics[2]["critic/vf_loss"], rel=1e-3
+        )
+
+
+def test_log_probs_of_the_engine_and_recomputed_ones_give_nearly_the_same_update(tmp_path):
+    runs = [
+        train(tmp_path / name, GRPO, f"{ROLLOUT}.old_log_probs={name}", "trainer.total_training_steps=1", env=LAKE)
+        for name in ("recompute", "engine")
+    ]
+    for run in runs:
+        assert run.metrics[1]["rollout/logprob_mismatch_max"] < 1e-3
+    start = load_file(resolve_model("tiny/frozen_lake") / "model.safetensors")
+    updates = [torch.cat([(run.weights(1)[name] - weight).flatten() for name, weight in start.items()]) for run in runs]
+    assert torch.cosine_similarity(*updates, dim=0) > 0.999
+
+
+def test_importance_weights_of_an_exact_engine_are_one(tmp_path):
+    run = train(tmp_path, GRPO, f"{ROLLOUT}.importance_cap=2", env=LAKE)
+    check_finite(run)
+    assert run.metrics[2]["rollout/importance_weight_mean"] == pytest.approx(1, abs=1e-3)
+
+
+def test_the_same_command_gives_the_same_run(tmp_path):
+    one, other = (train(tmp_path / name, env=LAKE) for name in "12")
+    assert one.outcomes == other.outcomes
+    assert one.tensor_bytes(2) == other.tensor_bytes(2)
+
+
+def test_another_seed_gives_another_run(tmp_path):
+    one, other = (train(tmp_path / seed, f"seed.train={seed}", env=LAKE) for seed in ("1", "2000"))
+    assert one.metrics[0]["val-env/FrozenLake/success"] == other.metrics[0]["val-env/FrozenLake/success"]
+    assert distance(one, other) > 1e-5
+
+
+# --- schedules and epochs
+
+
+def test_the_learning_rate_warms_up_and_is_logged(tmp_path):
+    changes = [f"{ACTOR}.optim.lr_warmup_steps=4", "trainer.total_training_steps=3", "trainer.save_freq=-1"]
+    run = train(tmp_path, GRPO, *changes)
+    rates = [run.metrics[step]["actor/lr"] for step in (1, 2, 3)]
+    assert rates == pytest.approx([0.25e-3, 0.5e-3, 0.75e-3])
+
+
+def test_the_actor_waits_for_the_critic_to_warm_up(tmp_path):
+    changes = ["trainer.critic_warmup=2", "trainer.save_freq=1", "trainer.max_actor_ckpt_to_keep=null"]
+    run = train(tmp_path, *changes, "trainer.max_critic_ckpt_to_keep=null")
+    before = load_file(resolve_model("tiny/bandit") / "model.safetensors")
+    assert all(torch.equal(before[name], weight) for name, weight in run.weights(1).items())
+    assert any(not torch.equal(before[name], weight) for name, weight in run.weights(2).items())
+    assert "actor/pg_loss" not in run.metrics[1] and "actor/pg_loss" in run.metrics[2]
+    assert "critic/vf_loss" in run.metrics[1]
+
+
+def test_several_epochs_in_random_order_train(tmp_path):
+    changes = [f"{ACTOR}.ppo_epochs=2", f"{ACTOR}.shuffle=True", "ppo_mini_batch_size=4"]
+    one, other = (train(tmp_path / name, *changes) for name in "12")
+    check_finite(one)
+    assert one.tensor_bytes(2) == other.tensor_bytes(2)
+
+
+# --- environments and trackers
+
+
+def test_several_environments_train_together(tmp_path):
+    tags = "es_manager.{0}.env_configs.tags=[FrozenLake,CoordFrozenLake]"
+    counts = ["es_manager.train.env_configs.n_groups=[2,1]", "es_manager.val.env_configs.n_groups=[1,3]"]
+    run = train(tmp_path, GRPO, *(tags.format(kind) for kind in ("train", "val")), *counts, env=LAKE)
+    check_finite(run)
+    assert [episode.tag for episode in run.episodes(1)] == ["FrozenLake"] * 8 + ["CoordFrozenLake"] * 4
+    for prefix in ("train", "val-env"):
+        assert {f"{prefix}/FrozenLake/success", f"{prefix}/CoordFrozenLake/success"} <= run.metrics[2].keys()
+
+
+def test_console_and_tensorboard_show_a_run(tmp_path, capsys):
+    pytest.importorskip("tensorboard")
+    run = train(tmp_path, GRPO, "trainer.logger=[console,tensorboard]")
+    assert "step:2 - " in capsys.readouterr().out.replace("\n", " ")
+    assert list(run.path.glob("tensorboard/*tfevents*"))
+
+
+def test_wandb_offline_keeps_a_run(tmp_path, monkeypatch):
+    pytest.importorskip("wandb")
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    run = train(tmp_path, GRPO, "trainer.logger=[wandb]")
+    check_finite(run)
+    assert list(run.path.glob("wandb/offline-run-*"))
+
+
+def test_a_second_folder_receives_the_episodes(tmp_path):
+    second = [f"trainer.rollout_data_dir={tmp_path / 'train'}", f"trainer.validation_data_dir={tmp_path / 'val'}"]
+    run = train(tmp_path / "run", GRPO, *second, "trainer.save_episodes_every=0")
+    names = [file.name for file in sorted((tmp_path / "train" / "episodes").iterdir())]
+    assert names == ["train_step_1.jsonl", "train_step_2.jsonl"]
+    assert len(list((tmp_path / "val" / "episodes").iterdir())) == 2
+    assert not list(run.path.glob("episodes/train_*"))
+
+
+def test_a_drawn_seed_is_written_down(tmp_path):
+    import yaml
+
+    run = train(tmp_path, GRPO, "seed.train=null")
+    seed = yaml.safe_load((run.path / "config.yaml").read_text())["seed"]["train"]
+    assert run.episodes(1)[0].seed == seed
+    assert json.loads((run.path / "global_step_2" / "trainer_state.json").read_text())["train_seed"] == seed

@@ -1,0 +1,274 @@
+"""A run that is killed and resumed equals the run that was not."""
+
+import json
+import random
+import shutil
+import time
+
+import pytest
+
+from ragen.errors import ConfigError
+from ragen.trainer.build import build_trainer
+from tests.trainer.runs import BANDIT, LAKE, Run, finish, has_logged, kill_when, small_config, start_process, train
+
+ROLLOUT = "actor_rollout_ref.rollout"
+GRPO = "algorithm.adv_estimator=grpo"
+KINDS = {
+    "ppo": [],
+    "grpo": [GRPO],
+    "lora": ["lora.rank=4", "actor_rollout_ref.actor.use_kl_loss=True", "actor_rollout_ref.actor.kl_loss_coef=0.1"],
+    "filter": [GRPO, f"{ROLLOUT}.rollout_filter_value=0.6", "ppo_mini_batch_size=4"],
+    "empty": [GRPO, f"{ROLLOUT}.rollout_filter_include_zero=False", f"{ROLLOUT}.rollout_filter_empty_stop_steps=0"],
+    "adaptive": [
+        "algorithm.use_kl_in_reward=True",
+        "algorithm.kl_ctrl.type=adaptive",
+        "algorithm.kl_ctrl.kl_coef=0.1",
+        "algorithm.kl_ctrl.horizon=100",
+    ],
+    "schedule": [
+        GRPO,
+        "actor_rollout_ref.actor.optim.lr_scheduler_type=cosine",
+        "actor_rollout_ref.actor.optim.lr_warmup_steps=2",
+        "actor_rollout_ref.actor.shuffle=True",
+        "ppo_mini_batch_size=4",
+    ],
+    "warm-up": ["trainer.critic_warmup=4"],
+}
+
+
+def check_same(straight: Run, resumed: Run, step: int) -> None:
+    assert resumed.outcomes == straight.outcomes
+    assert resumed.tensor_bytes(step) == straight.tensor_bytes(step)
+    assert resumed.status["state"] == straight.status["state"]
+    litter = [path for path in resumed.path.rglob(".*") if path.name.endswith(".tmp")]
+    assert litter == []
+
+
+def interrupted(root, step: int, *changes: str, env=LAKE) -> None:
+    """The first steps of a run, up to a failure in the step after `step`."""
+    trainer = build_trainer(small_config(root, *changes, env=env))
+    assert trainer is not None
+    train_step = trainer.train_step
+
+    def fail_later(now: int):
+        if now > step:
+            raise InterruptedError("the power is gone")
+        return train_step(now)
+
+    trainer.train_step = fail_later
+    with pytest.raises(InterruptedError):
+        trainer.fit()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_resumed_run_equals_the_straight_one(tmp_path, kind):
+    changes = [*KINDS[kind], "trainer.total_training_steps=4", "trainer.save_freq=2", "trainer.test_freq=2"]
+    straight = train(tmp_path / "straight", *changes, env=LAKE)
+    interrupted(tmp_path / "resumed", 3, *changes)  # step 3 is logged and not saved: it is taken again
+    resumed = train(tmp_path / "resumed", *changes, env=LAKE)
+    check_same(straight, resumed, 4)
+    dropped = (tmp_path / "resumed" / "metrics.dropped.jsonl").read_text().splitlines()
+    assert [json.loads(line)["step"] for line in dropped] == [3]
+
+
+def test_a_run_with_a_drawn_seed_goes_on_with_it(tmp_path):
+    changes = ["seed.train=null", GRPO, "trainer.total_training_steps=3", "trainer.save_freq=1"]
+    interrupted(tmp_path, 2, *changes)
+    seed = Run(tmp_path).episodes(1)[0].seed
+    assert train(tmp_path, *changes, env=LAKE).episodes(3)[0].seed == seed + 2 * 3
+
+
+# --- real kills
+
+
+KILLED = [*KINDS["ppo"], "trainer.total_training_steps=3", "trainer.save_freq=1", "trainer.test_freq=2"]
+
+
+@pytest.fixture(scope="module")
+def straight(tmp_path_factory) -> Run:
+    return train(tmp_path_factory.mktemp("straight"), *KILLED)
+
+
+def test_a_killed_run_goes_on_as_if_nothing_had_happened(tmp_path, straight):
+    assert kill_when(start_process(tmp_path, *KILLED), lambda: has_logged(tmp_path, 1))
+    assert Run(tmp_path).status["state"] == "running"
+    code, output = finish(start_process(tmp_path, *KILLED))
+    assert code == 0, output
+    check_same(straight, Run(tmp_path), 3)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_kills_at_any_moment_change_nothing(tmp_path, straight):
+    """A run that is killed again and again, at random moments and while a checkpoint is being written."""
+    rng = random.Random(5)
+    moments = {
+        "after the first validation": lambda root: has_logged(root, 0),
+        "while a checkpoint is written": lambda root: any(root.glob(".global_step_*.tmp")),
+        "when a checkpoint has its name": lambda root: any(root.glob("global_step_*")),
+        "when the newest checkpoint is named": lambda root: (root / "latest_checkpointed_iteration.txt").exists(),
+    }
+    num_kills = 0
+    for name, is_time in moments.items():
+        for delay in (0.0, 0.02):
+            root = tmp_path / f"{num_kills}"
+
+            def is_now(is_time=is_time, delay=delay, root=root) -> bool:
+                return is_time(root) and (time.sleep(delay) is None)
+
+            num_kills += kill_when(start_process(root, *KILLED), is_now)
+            for _ in range(2):  # and a second time, anywhere
+                began = time.monotonic()
+                wait = rng.uniform(2.5, 7)
+                num_kills += kill_when(
+                    start_process(root, *KILLED), lambda began=began, wait=wait: time.monotonic() - began > wait
+                )
+            code, output = finish(start_process(root, *KILLED))
+            assert code == 0, f"{name}: {output}"
+            check_same(straight, Run(root), 3)
+            shutil.rmtree(root)
+    assert num_kills >= 8
+
+
+@pytest.mark.parametrize("moment", ["before", "after"])
+def test_a_kill_around_the_name_of_the_newest_checkpoint_loses_no_step(tmp_path, monkeypatch, straight, moment):
+    """Between the rename of a checkpoint, the file that names it and the line of its metrics."""
+    from ragen.trainer import checkpoint
+
+    write = checkpoint.write_atomic
+
+    def die(path, text):
+        if moment == "after":
+            write(path, text)
+        if text == "2\n":
+            raise InterruptedError("killed")
+        write(path, text)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(checkpoint, "write_atomic", die)
+        trainer = build_trainer(small_config(tmp_path, *KILLED))
+        assert trainer is not None
+        with pytest.raises(InterruptedError):
+            trainer.fit()
+    assert list(Run(tmp_path).metrics) == [0, 1]
+    check_same(straight, train(tmp_path, *KILLED), 3)
+
+
+def test_a_run_killed_between_its_last_checkpoint_and_its_end_is_finished_by_the_next_start(tmp_path, straight):
+    run = train(tmp_path, *KILLED)
+    lines = (tmp_path / "metrics.jsonl").read_text().splitlines(keepends=True)
+    (tmp_path / "metrics.jsonl").write_text("".join(lines[:-1]))
+    run_status = json.loads((tmp_path / "status.json").read_text())
+    (tmp_path / "status.json").write_text(json.dumps(run_status | {"state": "running"}))
+    check_same(straight, train(tmp_path, *KILLED), 3)
+    assert run.status["state"] == "finished"
+
+
+# --- what is not resumed
+
+
+def snapshot(root) -> dict[str, tuple[int, bytes]]:
+    files = [path for path in root.rglob("*") if path.is_file()]
+    return {str(path): (path.stat().st_mtime_ns, path.read_bytes()) for path in files}
+
+
+def test_a_finished_run_started_again_ends_at_once_and_changes_nothing(tmp_path, capsys):
+    train(tmp_path, GRPO)
+    before = snapshot(tmp_path)
+    assert build_trainer(small_config(tmp_path, GRPO)) is None
+    assert "is finished: step 2 of 2. Nothing to do; raise trainer.total_training_steps" in capsys.readouterr().out
+    assert snapshot(tmp_path) == before
+
+
+def test_a_run_that_stopped_early_is_not_taken_up_again_unless_asked_to(tmp_path, capsys):
+    stop = [f"{ROLLOUT}.rollout_filter_metric=reward", f"{ROLLOUT}.rollout_filter_include_zero=False"]
+    empty = [f"{ROLLOUT}.response_length=1", "es_manager.format_penalty=0", "trainer.total_training_steps=4"]
+    changes = [GRPO, *stop, *empty, f"{ROLLOUT}.rollout_filter_empty_stop_steps=2"]
+    train(tmp_path, *changes)
+    before = snapshot(tmp_path)
+    assert build_trainer(small_config(tmp_path, *changes)) is None
+    assert "ended early at step 2: empty_filtered_steps" in capsys.readouterr().out
+    assert snapshot(tmp_path) == before
+    path = f"trainer.resume_from_path={tmp_path / 'global_step_2'}"
+    run = train(tmp_path, *changes, "trainer.resume_mode=resume_path", path)
+    assert list(run.metrics) == [0, 1, 2, 3]  # a third empty step
+
+
+def test_a_run_can_be_made_longer(tmp_path):
+    longer = "trainer.total_training_steps=4"
+    straight = train(tmp_path / "straight", GRPO, longer)
+    train(tmp_path / "resumed", GRPO)
+    check_same(straight, train(tmp_path / "resumed", GRPO, longer), 4)
+
+
+def test_resuming_from_a_path_forgets_what_came_after_it(tmp_path):
+    steps = [GRPO, "trainer.total_training_steps=3", "trainer.save_freq=1", "trainer.max_actor_ckpt_to_keep=null"]
+    straight = train(tmp_path / "a", *steps)
+    again = shutil.copytree(tmp_path / "a", tmp_path / "b")
+    path = f"trainer.resume_from_path={again / 'global_step_1'}"
+    check_same(straight, train(again, *steps, "trainer.resume_mode=resume_path", path), 3)
+
+
+def test_a_killed_run_that_was_started_over_does_not_find_the_old_checkpoints(tmp_path):
+    over = [GRPO, "trainer.resume_mode=disable", "trainer.save_freq=1", "seed.train=77"]
+    train(tmp_path, GRPO, "trainer.total_training_steps=4", "trainer.save_freq=1")
+    interrupted(tmp_path, 0, *over)  # before its first checkpoint
+    auto = [GRPO, "trainer.save_freq=1", "seed.train=77"]
+    run = train(tmp_path, *auto, env=LAKE)
+    assert list(run.metrics) == [0, 1, 2]
+    assert run.episodes(1)[0].seed == 77
+    assert run.checkpoints == ["global_step_2"]  # the newer ones of the old run are gone, not these
+
+
+# --- checkpoints that are refused
+
+
+def refused(root, *changes: str, env=LAKE) -> str:
+    with pytest.raises(ConfigError) as error:
+        build_trainer(small_config(root, *changes, env=env))
+    return str(error.value)
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory) -> Run:
+    return train(tmp_path_factory.mktemp("finished"), GRPO, env=LAKE)
+
+
+def test_a_checkpoint_of_another_model_is_refused_by_name(finished):
+    message = refused(finished.path, GRPO, "model_path=tiny/sokoban")
+    assert "was trained with model_path=tiny/frozen_lake, this run asks for tiny/sokoban" in message
+    message = refused(finished.path, GRPO, "actor_rollout_ref.model.path=tiny/bandit")
+    assert "this run asks for tiny/bandit" in message
+    bandit = ["es_manager.train.env_configs.tags=[Bandit]", GRPO]  # `tiny` is another model there
+    assert "this run asks for tiny/bandit" in refused(finished.path, *bandit)
+
+
+def test_a_checkpoint_without_what_a_run_needs_is_refused(finished):
+    assert "has no critic" in refused(finished.path)
+    assert "lora.rank=0, this run asks for 4" in refused(finished.path, GRPO, "lora.rank=4")
+
+
+def test_weights_alone_cannot_be_trained_on(tmp_path):
+    only = "actor_rollout_ref.actor.checkpoint.save_contents={}"
+    for number, contents in enumerate(("[model]", "[model,extra]", "[model,optimizer]")):
+        root = tmp_path / str(number)
+        train(root, GRPO, only.format(contents))
+        message = refused(root, GRPO, "trainer.total_training_steps=4", env=BANDIT)
+        assert "holds weights only" in message and "resume_mode=disable" in message
+    train(root, GRPO, "trainer.val_only=True")  # looking at it is fine
+
+
+@pytest.mark.parametrize(
+    ("path", "message"),
+    [
+        ("null", "resume_mode=resume_path needs the path"),
+        ("{root}/global_step_9", "has no actor folder"),
+        ("{root}/global_step_2/actor", "expected a folder named global_step_<N>"),
+        ("{root}", "needs the path of a global_step_<N> folder"),
+    ],
+)
+def test_a_wrong_resume_path_says_what_was_expected(finished, path, message):
+    path = path.format(root=finished.path)
+    assert message in refused(
+        finished.path, GRPO, "trainer.resume_mode=resume_path", f"trainer.resume_from_path={path}"
+    )

@@ -1,0 +1,99 @@
+"""From groups to a scored batch."""
+
+import pytest
+import torch
+
+from ragen.trainer.scoring import _add_turns, data_metrics, samples_of
+from ragen.trainer.validation import mean_metrics, reward_statistics
+from ragen.types import Episode, Group, Sample, Status, Turn
+from ragen.workers.batch import make_batch
+from tests.trainer.runs import LAKE, small_config
+
+
+def sample(member: int, *, rewards: list[float], states: list[str]) -> Sample:
+    """Two prompt tokens and one sampled token per turn."""
+    length = 3 * len(rewards)
+    return Sample(
+        group_id=0,
+        member=member,
+        input_ids=list(range(length)),
+        loss_mask=[0, 0, 1] * len(rewards),
+        logprobs=[0.0, 0.0, -1.0] * len(rewards),
+        turn_spans=[(3 * turn + 2, 3 * turn + 3) for turn in range(len(rewards))],
+        turn_scores=[0.0] * (len(rewards) - 1) + [sum(rewards)],
+        turn_states=states,
+        turn_rewards=rewards,
+    )
+
+
+def test_the_returns_of_gigpo_look_ahead_in_every_context_mode():
+    whole = [sample(0, rewards=[1.0, 0.0, 4.0], states=["a", "b", "c"]), sample(1, rewards=[2.0], states=["a"])]
+    batch = make_batch(whole, {})
+    _add_turns(batch, whole, gamma=0.5)
+    # 4 -> 0 + .5 * 4 = 2 -> 1 + .5 * 2 = 2
+    assert batch.step_returns is not None and batch.anchors is not None and batch.turn_ids is not None
+    assert batch.step_returns.tolist() == [[2.0, 2.0, 4.0], [2.0, 0.0, 0.0]]
+    assert batch.anchors.tolist() == [[0, 1, 2], [0, -1, -1]]
+    assert batch.turn_ids[0].tolist() == [-1, -1, 0, -1, -1, 1, -1, -1, 2]
+
+    turns = [sample(0, rewards=[reward], states=[state]) for reward, state in zip([1.0, 0.0, 4.0], "abc")]
+    turns.append(sample(1, rewards=[2.0], states=["a"]))
+    batch = make_batch(turns, {})
+    _add_turns(batch, turns, gamma=0.5)
+    assert batch.step_returns is not None and batch.anchors is not None
+    assert batch.step_returns.tolist() == [[2.0], [2.0], [4.0], [2.0]]
+    assert batch.anchors.tolist() == [[0], [1], [2], [0]]
+
+
+def episode(member: int, rewards: list[float], *, group_id: int = 0, tag: str = "Lake") -> Episode:
+    turns = [
+        Turn(
+            user="go", prompt_ids=[1, 2], response_ids=[3], logprobs=[-1.0], text="x", stop_reason="stop", reward=reward
+        )
+        for reward in rewards
+    ]
+    return Episode(
+        tag=tag, env_type="lake", group_id=group_id, member=member, seed=0, turns=turns, status=Status.FAILED
+    )
+
+
+def test_every_turn_of_an_episode_carries_its_whole_score_in_the_limited_modes(tmp_path):
+    group = Group(group_id=0, episodes=[episode(0, [1.0, 2.0]), episode(1, [5.0])])
+    full = samples_of([group], small_config(tmp_path, env=LAKE))
+    assert [sample.turn_scores for sample in full] == [[0.0, 3.0], [5.0]]
+    limited = small_config(tmp_path, "agent_proxy.context_window_mode=single_turn", env=LAKE)
+    assert [sample.turn_scores for sample in samples_of([group], limited)] == [[3.0], [3.0], [5.0]]
+
+
+def test_data_metrics_count_sampled_tokens_only():
+    batch = make_batch([sample(0, rewards=[1.0, 2.0], states=["", ""]), sample(1, rewards=[5.0], states=[""])], {})
+    batch.advantages = torch.where(batch.mask.bool(), 2.0, 99.0)
+    metrics = data_metrics(batch)
+    assert metrics["critic/score/mean"] == 4.0 and metrics["critic/advantages/max"] == 2.0
+    assert (metrics["response_length/min"], metrics["response_length/max"]) == (1, 2)
+    assert (metrics["prompt_length/mean"], metrics["global_seqlen/mean"]) == (3.0, 4.5)
+
+
+# --- validation statistics
+
+
+def test_tries_at_one_level_are_compared_with_each_other():
+    scores = {0: [0.0, 1.0], 1: [1.0, 1.0]}
+    episodes = [episode(i, [score], group_id=level) for level, row in scores.items() for i, score in enumerate(row)]
+    metrics = reward_statistics(episodes)
+    assert metrics["val-core/Lake/reward/mean@2"] == 0.75
+    assert metrics["val-aux/Lake/reward/std@2"] == 0.25  # .5 and 0
+    # The best of two draws from [0, 1] is 1 in three of four cases: (.75 + 1) / 2.
+    assert metrics["val-aux/Lake/reward/best@2/mean"] == pytest.approx(0.875, abs=0.03)
+    assert metrics["val-aux/Lake/reward/worst@2/mean"] == pytest.approx(0.625, abs=0.03)
+    assert reward_statistics(episodes) == metrics
+
+
+def test_one_try_per_level_has_a_mean_only_and_lost_episodes_do_not_count():
+    lost = episode(0, [9.0], group_id=1)
+    lost.status = Status.ENV_ERROR
+    assert reward_statistics([episode(0, [2.0]), lost]) == {"val-core/Lake/reward/mean@1": 2.0}
+
+
+def test_metrics_of_several_validations_are_averaged_where_they_exist():
+    assert mean_metrics([{"a": 1.0, "b": 4.0}, {"a": 3.0}]) == {"a": 2.0, "b": 4.0}

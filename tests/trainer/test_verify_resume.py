@@ -1,0 +1,94 @@
+"""`ragen verify-resume`: what it finds, and the proof itself."""
+
+import json
+import shutil
+
+import pytest
+from safetensors.torch import load_file, save_file
+
+from ragen.cli import main
+from ragen.trainer.verify_resume import compare
+from tests.trainer.runs import BANDIT, SMALL, Run, train
+
+GRPO = "algorithm.adv_estimator=grpo"
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory) -> Run:
+    return train(tmp_path_factory.mktemp("run"), GRPO)
+
+
+@pytest.fixture
+def other(run, tmp_path) -> Run:
+    return Run(shutil.copytree(run.path, tmp_path / "other"))
+
+
+def change_line(path, number: int, **changes) -> None:
+    lines = path.read_text().splitlines()
+    lines[number] = json.dumps(json.loads(lines[number]) | changes)
+    path.write_text("\n".join(lines) + "\n")
+
+
+def test_equal_runs_are_equal_whatever_the_clock_says(run, other):
+    change_line(other.path / "metrics.jsonl", 1, **{"timing_s/step": 99.0, "perf/throughput": 1.0})
+    difference, compared = compare(run.path, other.path)
+    assert difference is None
+    assert "of 3 steps" in compared and "tensors of the last checkpoint" in compared
+
+
+def test_the_first_metric_that_differs_is_named(run, other):
+    change_line(other.path / "metrics.jsonl", 2, **{"actor/pg_loss": 7.0})
+    difference, _ = compare(run.path, other.path)
+    assert difference is not None
+    assert difference.startswith("step 2, metric actor/pg_loss: ") and "7.0 with it" in difference
+
+
+def test_a_metric_that_is_missing_and_one_that_is_not_a_number(run, other):
+    for row in (run, other):
+        assert row.metrics
+    change_line(other.path / "metrics.jsonl", 1, new=1.0)
+    assert compare(run.path, other.path)[0] == "step 1, metric new: None without the kill, 1.0 with it."
+
+
+def test_steps_that_are_missing_are_named(run, other):
+    path = other.path / "metrics.jsonl"
+    path.write_text("".join(path.read_text().splitlines(keepends=True)[:2]))
+    assert compare(run.path, other.path)[0] == "steps [0, 1, 2] were logged without the kill, [0, 1] with it."
+
+
+def test_a_tensor_that_differs_in_its_last_bit_is_named(run, other):
+    path = other.path / "global_step_2" / "actor" / "optimizer.safetensors"
+    tensors = load_file(path)
+    name = sorted(tensors)[0]
+    tensors[name].view(-1)[0] += 1e-12
+    save_file(tensors, path)
+    difference, _ = compare(run.path, other.path)
+    assert difference is not None and difference.startswith(f"actor/optimizer.safetensors: {name}: the largest ")
+
+
+@pytest.mark.parametrize("steps", [["--steps", "2", "--kill-at", "2"], ["--kill-at", "0"], ["--steps", "1"]])
+def test_a_kill_must_leave_something_to_do(steps, capsys):
+    assert main(["verify-resume", *steps]) == 1
+    assert "--kill-at is" in capsys.readouterr().err
+
+
+def test_help_says_what_is_proven(capsys):
+    with pytest.raises(SystemExit):
+        main(["verify-resume", "--help"])
+    assert "bit for bit" in " ".join(capsys.readouterr().out.split())
+
+
+@pytest.mark.slow
+def test_a_real_kill_is_survived(capsys, tmp_path):
+    keep = ["--keep", str(tmp_path / "both")]
+    assert main(["verify-resume", *SMALL, *BANDIT, "--steps", "3", "--kill-at", "1", *keep]) == 0
+    out = capsys.readouterr().out
+    assert "2/3 the same run, killed after step 1" in out and "PROVEN" in out
+    assert (tmp_path / "both" / "resumed" / "global_step_3").is_dir()
+
+
+@pytest.mark.slow
+def test_a_run_that_cannot_train_shows_its_own_words(capsys, monkeypatch):
+    short = "actor_rollout_ref.rollout.max_model_len=60"
+    assert main(["verify-resume", *SMALL, *BANDIT, short]) == 1
+    assert "exceeds max_model_len=60" in capsys.readouterr().err
