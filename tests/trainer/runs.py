@@ -16,7 +16,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from ragen.config import Config, load_config
-from ragen.tracking.rundir import episode_files, read_episodes, read_metrics, read_status
+from ragen.tracking.rundir import read_episodes, read_metrics, read_status
 from ragen.types import Episode
 
 REPOSITORY = Path(__file__).parents[2]
@@ -92,10 +92,6 @@ class Run:
         """Every safetensors file of a checkpoint."""
         folder = self.path / f"global_step_{step}"
         return {str(file.relative_to(folder)): file.read_bytes() for file in sorted(folder.rglob("*.safetensors"))}
-
-    @property
-    def all_episodes(self) -> int:
-        return sum(len(list(read_episodes(file))) for file in episode_files(self.path))
 
 
 def train(root: Path, *changes: str, env: tuple[str, ...] = BANDIT) -> Run:

@@ -4,6 +4,8 @@ import math
 
 import pytest
 import torch
+import yaml
+from safetensors.torch import load_file
 
 from ragen.config.load import build_config
 from ragen.models.resolve import resolve_model
@@ -24,8 +26,6 @@ MODES = ["full", "limited_multi_turn", "single_turn"]
 
 
 def is_changed(run: Run, step: int = 2, role: str = "actor") -> bool:
-    from safetensors.torch import load_file
-
     before = load_file(resolve_model("tiny/frozen_lake") / "model.safetensors")
     after = run.weights(step, role)
     shared = before.keys() & after.keys()
@@ -35,8 +35,6 @@ def is_changed(run: Run, step: int = 2, role: str = "actor") -> bool:
 
 def check_complete(run: Run, *, num_steps: int = 2) -> None:
     """The run directory tells the whole story."""
-    import yaml
-
     assert build_config(yaml.safe_load((run.path / "config.yaml").read_text()))
     metrics = run.metrics
     assert list(metrics) == list(range(num_steps + 1))

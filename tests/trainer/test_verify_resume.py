@@ -43,11 +43,13 @@ def test_the_first_metric_that_differs_is_named(run, other):
     assert difference.startswith("step 2, metric actor/pg_loss: ") and "7.0 with it" in difference
 
 
-def test_a_metric_that_is_missing_and_one_that_is_not_a_number(run, other):
-    for row in (run, other):
-        assert row.metrics
+def test_a_metric_that_only_one_run_has_is_named_and_nan_equals_nan(tmp_path, run, other):
+    again = Run(shutil.copytree(run.path, tmp_path / "again"))
+    for one in (again, other):
+        change_line(one.path / "metrics.jsonl", 1, strange=float("nan"))
+    assert compare(again.path, other.path)[0] is None
     change_line(other.path / "metrics.jsonl", 1, new=1.0)
-    assert compare(run.path, other.path)[0] == "step 1, metric new: None without the kill, 1.0 with it."
+    assert compare(again.path, other.path)[0] == "step 1, metric new: None without the kill, 1.0 with it."
 
 
 def test_steps_that_are_missing_are_named(run, other):
@@ -88,7 +90,7 @@ def test_a_real_kill_is_survived(capsys, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_run_that_cannot_train_shows_its_own_words(capsys, monkeypatch):
+def test_a_run_that_cannot_train_shows_its_own_words(capsys):
     short = "actor_rollout_ref.rollout.max_model_len=60"
     assert main(["verify-resume", *SMALL, *BANDIT, short]) == 1
     assert "exceeds max_model_len=60" in capsys.readouterr().err
