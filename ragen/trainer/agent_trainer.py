@@ -56,7 +56,7 @@ class AgentTrainer:
         self.resumed: StepOutcome | None = None
         """What the step of the checkpoint logged, when the run continues one."""
         self.environments = EsManager(config.es_manager.train, config.custom_envs)
-        self.validate = Validator(config, workers.agent)
+        self.validate = Validator(config, workers)
         self.rollout_filter = RolloutFilter(FilterSettings.from_config(config.actor_rollout_ref.rollout))
         self.early_stop = EarlyStop(
             config.trainer.early_stop,
@@ -68,7 +68,7 @@ class AgentTrainer:
             target_kl=config.algorithm.kl_ctrl.target_kl,
             horizon=config.algorithm.kl_ctrl.horizon,
         )
-        self.timers = Timers(on_stage=trackers.stage)
+        self.timers = Timers(on_stage=trackers.stage, synchronize=workers.synchronize)
 
     def fit(self) -> None:
         """Run to the end; the trackers are closed and status.json is written whatever happens."""
@@ -166,7 +166,7 @@ class AgentTrainer:
 
     def rollout(self, step: int) -> list[Episode]:
         """Fresh levels for every step; levels and noise follow from the seed and the step alone."""
-        return self.workers.agent.proxy.rollout(
+        return self.workers.rollout(
             self.environments,
             base_seed=self.train_seed + (step - 1) * self.environments.num_groups,
             noise_seed=fixed_hash(self.train_seed, "training", step),

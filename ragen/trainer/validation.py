@@ -8,11 +8,13 @@ from dataclasses import replace
 from statistics import fmean, pstdev
 
 from ragen.config.schema import Config
+from ragen.engine.base import SamplingParams
 from ragen.env.rng import Rng, fixed_hash
-from ragen.llm_agent.build import Agent, sampling_params
+from ragen.llm_agent.build import sampling_params
 from ragen.llm_agent.es_manager import EsManager
 from ragen.llm_agent.metrics import rollout_metrics
 from ragen.types import Episode, Metrics, group_episodes
+from ragen.workers.local import LocalWorkers
 
 NUM_RESAMPLES = 1000
 
@@ -20,14 +22,14 @@ NUM_RESAMPLES = 1000
 class Validator:
     """Plays the validation levels; the same levels and the same noise at every validation."""
 
-    def __init__(self, config: Config, agent: Agent) -> None:
-        self.config, self.agent = config, agent
+    def __init__(self, config: Config, workers: LocalWorkers) -> None:
+        self.config, self.workers = config, workers
         self.environments = EsManager(config.es_manager.val, config.custom_envs)
 
     def __call__(self) -> tuple[Metrics, list[Episode]]:
         """Metrics of all validation rollouts, and the episodes of the sampled ones."""
         config = self.config
-        params = sampling_params(config, self.agent.chat, is_validation=True)
+        params = sampling_params(config, self.workers.agent.chat, is_validation=True)
         rollouts = [self._play(params, repeat) for repeat in range(config.trainer.validation_steps)]
         episodes = [episode for rollout in rollouts for episode in rollout]
         metrics = {f"val-env/{k}": v for k, v in mean_metrics([rollout_metrics(r) for r in rollouts]).items()}
@@ -37,10 +39,10 @@ class Validator:
             metrics |= {f"val-env-greedy/{k}": v for k, v in rollout_metrics(greedy).items()}
         return metrics, episodes
 
-    def _play(self, params, repeat: int) -> list[Episode]:
+    def _play(self, params: SamplingParams, repeat: int) -> list[Episode]:
         seed = self.config.seed.val
         noise_seed = fixed_hash(seed, "validation", repeat)
-        return self.agent.proxy.rollout(self.environments, base_seed=seed, noise_seed=noise_seed, params=params)
+        return self.workers.rollout(self.environments, base_seed=seed, noise_seed=noise_seed, params=params)
 
     def close(self) -> None:
         self.environments.close()

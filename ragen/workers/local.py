@@ -6,11 +6,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from ragen.config.schema import Config
+from ragen.engine.base import SamplingParams
 from ragen.llm_agent.build import Agent
-from ragen.types import Metrics
+from ragen.llm_agent.es_manager import EsManager
+from ragen.types import Episode, Metrics
 from ragen.workers.actor import Actor, score_logprobs
 from ragen.workers.batch import Batch
 from ragen.workers.critic import Critic
@@ -35,6 +38,20 @@ class LocalWorkers:
         self.actor, self.critic, self.reference = actor, critic, reference
         self.temperature = config.actor_rollout_ref.rollout.temperature
 
+    def rollout(
+        self, environments: EsManager, *, base_seed: int, noise_seed: int, params: SamplingParams
+    ) -> list[Episode]:
+        """Play every environment once. The engine's cache goes afterwards: updates need its memory and make it stale,
+        and every rollout starts from the same state, whatever came before."""
+        episodes = self.agent.proxy.rollout(environments, base_seed=base_seed, noise_seed=noise_seed, params=params)
+        self.agent.engine.sync()  # type: ignore[attr-defined]
+        return episodes
+
+    def synchronize(self) -> None:
+        """Wait for the device, so that clocks measure what has been done."""
+        if self.actor.device.type == "cuda":
+            torch.cuda.synchronize()
+
     def logprobs(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """Log-probs and entropies of the sampled tokens under the actor."""
         max_samples = self.config.actor_rollout_ref.rollout.log_prob_micro_batch_size_per_gpu
@@ -53,9 +70,7 @@ class LocalWorkers:
         return self.critic.values(batch)
 
     def update_actor(self, batch: Batch, *, step: int) -> Metrics:
-        metrics = self.actor.update(batch, step=step)
-        self.agent.engine.sync()  # type: ignore[attr-defined]
-        return metrics
+        return self.actor.update(batch, step=step)
 
     def update_critic(self, batch: Batch, *, step: int) -> Metrics:
         assert self.critic is not None
