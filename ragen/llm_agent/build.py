@@ -68,23 +68,29 @@ def sampling_params(config: Config, chat: Chat | None, *, is_validation: bool) -
     )
 
 
-def _native(config: Config, env_types: Sequence[str], device: str | None) -> Agent:
+def native_agent(config: Config, model: Any, tokenizer: Any, *, max_num_seqs: int) -> Agent:
+    """An agent that plays with the weights of `model`, in this process."""
     from ragen.engine.native import NativeEngine
-    from ragen.models.load import load_model, load_tokenizer
-    from ragen.models.resolve import resolve_model
 
-    path = resolve_model(config.actor_rollout_ref.model.path, env_types=env_types)
-    tokenizer, model = load_tokenizer(path), load_model(path, device=device)
-    chat = build_chat(config, tokenizer)
     rollout = config.actor_rollout_ref.rollout
     engine = NativeEngine(
         model,
         tokenizer,
-        max_num_seqs=rollout.max_num_seqs,
+        max_num_seqs=max_num_seqs,
         max_model_len=rollout.max_model_len,
         max_num_batched_tokens=rollout.max_num_batched_tokens,
     )
+    chat = build_chat(config, tokenizer)
     return Agent(proxy=build_proxy(config, engine, chat), engine=engine, chat=chat, model=model)
+
+
+def _native(config: Config, env_types: Sequence[str], device: str | None) -> Agent:
+    from ragen.models.load import load_model, load_tokenizer
+    from ragen.models.resolve import resolve_model
+
+    path = resolve_model(config.actor_rollout_ref.model.path, env_types=env_types)
+    model, tokenizer = load_model(path, device=device), load_tokenizer(path)
+    return native_agent(config, model, tokenizer, max_num_seqs=config.actor_rollout_ref.rollout.max_num_seqs)
 
 
 def _api(config: Config, env_types: Sequence[str], device: str | None) -> Agent:

@@ -11,7 +11,7 @@ from ragen.config.load import to_dict
 from ragen.config.schema import Config
 from ragen.config.show import to_yaml
 from ragen.env.rng import fixed_hash
-from ragen.llm_agent.build import Agent, build_chat, build_proxy
+from ragen.llm_agent.build import native_agent
 from ragen.models.load import default_device, load_model, load_tokenizer, load_value_model
 from ragen.tracking.rundir import RunDir
 from ragen.tracking.tracker import Trackers
@@ -59,22 +59,12 @@ def build_trainer(config: Config, *, device: str | None = None) -> AgentTrainer 
 
 def build_workers(config: Config, start: Start, *, device: str) -> LocalWorkers:
     """Models, optimizers and engine on one device."""
-    from ragen.engine.native import NativeEngine
-
     parts, total = config.actor_rollout_ref, config.trainer.total_training_steps
     rollout, base, checkpoint = parts.rollout, start.actor, start.checkpoint
     print(check_memory(config, base, device), flush=True)
     tokenizer = load_tokenizer(base)
     model = prepare(config, load_model(_weights(config, base, checkpoint, "actor"), device=device, is_trained=True))
-    chat = build_chat(config, tokenizer)
-    engine = NativeEngine(
-        model,
-        tokenizer,
-        max_num_seqs=cache_rows(config, model.config, device),
-        max_model_len=rollout.max_model_len,
-        max_num_batched_tokens=rollout.max_num_batched_tokens,
-    )
-    agent = Agent(proxy=build_proxy(config, engine, chat), engine=engine, chat=chat, model=model)
+    agent = native_agent(config, model, tokenizer, max_num_seqs=cache_rows(config, model.config, device))
     reference = build_reference(config, model, base, device) if config.uses_reference else None
     actor = Actor(model, parts.actor, temperature=rollout.temperature, total_steps=total, reference=reference)
     critic = None
