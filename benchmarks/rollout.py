@@ -177,6 +177,9 @@ class GenerateEngine:
     def release(self, session: int) -> None:
         """Nothing is kept between turns."""
 
+    def sync(self) -> None:
+        """Nothing is cached."""
+
     def close(self) -> None:
         self.waiting.clear()
 

@@ -93,6 +93,9 @@ class ApiEngine:
     def release(self, session: int) -> None:
         """The server keeps no sessions."""
 
+    def sync(self) -> None:
+        """The weights are the server's own."""
+
     def close(self) -> None:
         """Drop what has not been sent and wait for what has (at most `timeout_s`)."""
         self.is_closing.set()

@@ -63,5 +63,8 @@ class ScriptedEngine:
     def release(self, session: int) -> None:
         """Nothing is kept between requests."""
 
+    def sync(self) -> None:
+        """There are no weights."""
+
     def close(self) -> None:
         self.pending.clear()

@@ -109,8 +109,7 @@ def check_checkpoint(config: Config, start: Start) -> None:
         if not (config.trainer.gradient_analysis_only or config.trainer.val_only):
             raise ConfigError(
                 f"{checkpoint} holds weights only (checkpoint.save_contents without optimizer or extra), so training "
-                "cannot continue from it. Probe it with trainer.gradient_analysis_only=True, evaluate it with "
-                "`ragen eval`, or start over with trainer.resume_mode=disable."
+                "cannot continue from it. Evaluate it with `ragen eval`, or start over: trainer.resume_mode=disable."
             )
         return
     if config.uses_critic and not (checkpoint / "critic").is_dir():

@@ -81,8 +81,8 @@ class Actor(Learner):
     def loss(self, batch: Batch, ids: Tensor, packing: Packing) -> tuple[Tensor, dict[str, float]]:
         """The micro batch's share of the total loss."""
         terms, metrics = self.terms(batch, ids, packing)
-        total = sum(terms.values(), start=next(iter(terms.values())) * 0)
-        return total, metrics
+        task, *others = terms.values()
+        return sum(others, start=task), metrics
 
     def terms(self, batch: Batch, ids: Tensor, packing: Packing) -> tuple[dict[str, Tensor], dict[str, float]]:
         """The parts of the loss, with their weights and signs: task, entropy and kl."""
@@ -129,12 +129,12 @@ class Actor(Learner):
         assert reference is not None, "no reference model was loaded"
         with torch.no_grad(), reference.serving(), packed_attention(reference.model, packing):
             ref_hidden = masked_hidden(reference.model, batch, ids, packing)
-            ref_logits = [logits_of(reference.model, states) for states in ref_hidden.split(CHUNK_SIZE)]
 
-        def chunk_kl(states: Tensor, other: Tensor) -> Tensor:
-            logits = logits_of(self.model, states)
-            ours, theirs = (torch.log_softmax(z.float() / self.temperature, dim=-1) for z in (logits, other))
+        def chunk_kl(states: Tensor, ref_states: Tensor) -> Tensor:
+            # Adapters leave the output layer alone, so the reference needs no switching here.
+            logits = logits_of(self.model, states), logits_of(reference.model, ref_states).detach()
+            ours, theirs = (torch.log_softmax(z.float() / self.temperature, dim=-1) for z in logits)
             return full_kl(ours, theirs)
 
-        chunks = zip(hidden.split(CHUNK_SIZE), ref_logits, strict=True)
+        chunks = zip(hidden.split(CHUNK_SIZE), ref_hidden.split(CHUNK_SIZE), strict=True)
         return torch.cat([checkpoint(chunk_kl, *chunk, use_reentrant=False) for chunk in chunks])  # type: ignore[misc]

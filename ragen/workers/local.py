@@ -44,7 +44,7 @@ class LocalWorkers:
         """Play every environment once. The engine's cache goes afterwards: updates need its memory and make it stale,
         and every rollout starts from the same state, whatever came before."""
         episodes = self.agent.proxy.rollout(environments, base_seed=base_seed, noise_seed=noise_seed, params=params)
-        self.agent.engine.sync()  # type: ignore[attr-defined]
+        self.agent.engine.sync()
         return episodes
 
     def synchronize(self) -> None:
