@@ -4,8 +4,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
-EXTRAS := dev,plot,gym,lora,wandb,tensorboard
-PINNED_EXTRAS := dev,plot,gym,models,lora,wandb,tensorboard,ray
+EXTRAS := dev,plot,gym,lora,sft,wandb,tensorboard,ray
+PINNED_EXTRAS := dev,plot,gym,models,lora,sft,wandb,tensorboard,ray
 ENV ?= frozen_lake
 SCRATCH := /tmp/ragen-constraints
 

@@ -45,7 +45,7 @@ from transformers import AutoModelForCausalLM, GenerationConfig, Qwen2Config
 from ragen.config import load_config
 from ragen.config.schema import Config
 from ragen.engine.base import Completion, Request, SamplingParams, StopReason
-from ragen.engine.native import NativeEngine
+from ragen.engine.native import native_engine
 from ragen.llm_agent.build import build_chat, build_proxy
 from ragen.llm_agent.chat import Chat
 from ragen.llm_agent.es_manager import EsManager, play_turn
@@ -108,7 +108,7 @@ class Played:
 
 def prepare_ours(setup: Setup) -> Callable[[], Played]:
     rollout = setup.config.actor_rollout_ref.rollout
-    engine = NativeEngine(
+    engine = native_engine(
         setup.model,
         setup.tokenizer,
         max_num_seqs=rollout.max_num_seqs,
@@ -127,7 +127,7 @@ def prepare_generate(setup: Setup) -> Callable[[], Played]:
     return partial(play_with_engine, setup, GenerateEngine(setup.model, setup.tokenizer.pad_token_id))
 
 
-def play_with_engine(setup: Setup, engine: NativeEngine | GenerateEngine) -> Played:
+def play_with_engine(setup: Setup, engine: Any) -> Played:
     proxy = build_proxy(setup.config, engine, setup.chat)
     prefilled_before = engine.num_prefilled
     started, cpu_started = time.perf_counter(), time.process_time()

@@ -14,9 +14,12 @@ COMMANDS = {
     "eval": ("ragen.evaluation.command", "evaluate a model on the validation levels"),
     "show": ("ragen.evaluation.show", "print saved episodes as text or pictures"),
     "train": ("ragen.trainer.command", "train an agent (the same as python train.py)"),
+    "sft": ("ragen.sft.command", "train a model on demonstrations of the solver, and validate it"),
     "verify-resume": ("ragen.trainer.verify_resume", "prove that a killed and resumed run equals the straight one"),
+    "sweep": ("ragen.sweeps.command", "run an experiment over several values or seeds, with a report"),
     "replay-filter": ("ragen.evaluation.replay_filter", "show which groups each rollout filter would have kept"),
     "plot": ("ragen.plotting.learning_curve", "draw the validation success of a run"),
+    "scaling": ("ragen.plotting.scaling", "compare runs of models of several sizes"),
     "config": ("ragen.config.show", "print the resolved configuration with a sentence per key"),
     "models": ("ragen.models.commands", "list and fetch models that need no hub"),
 }

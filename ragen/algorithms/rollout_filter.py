@@ -9,14 +9,15 @@ Scores are read from the raw `Episode.score`: after normalisation all groups wou
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from bisect import bisect_right
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
 from ragen.algorithms.filter_strategies import ZERO, FilterSettings, deviation, select
 from ragen.types import Episode, Group, Metrics
 
-__all__ = ["METRICS", "FilterResult", "FilterSettings", "RolloutFilter", "deviation"]
+__all__ = ["BUCKET_MODES", "METRICS", "FilterResult", "FilterSettings", "RolloutFilter", "deviation"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,3 +139,40 @@ def _statistics(values: Sequence[Sequence[float]], kept: Sequence[int], family: 
         metrics[f"rollout/in_group_{family}{name}"] = fmean(per_group) if per_group else 0.0
         metrics[f"rollout/chosen_in_group_{family}{name}"] = fmean(chosen) if chosen else 0.0
     return metrics
+
+
+FIXED_EDGES = (0.0, 1.0, 2.0, 3.0, 4.0, 5.0)
+
+
+def quantile_buckets(stds: Mapping[int, float], num_buckets: int) -> dict[str, list[int]]:
+    """Groups from the lowest to the highest deviation, cut into buckets whose sizes differ by at most one.
+
+    {7: 0.1, 8: 3.0, 9: 0.2}, 2 buckets -> {"bucket_1": [7, 9], "bucket_2": [8]}
+    """
+    order = sorted(stds, key=lambda group: (stds[group], group))
+    count = min(num_buckets, len(order))
+    size, extra = divmod(len(order), count) if count else (0, 0)
+    buckets, start = {}, 0
+    for number in range(count):
+        end = start + size + (number < extra)
+        buckets[f"bucket_{number + 1}"] = order[start:end]
+        start = end
+    return buckets
+
+
+def fixed_rv_buckets(stds: Mapping[int, float], num_buckets: int) -> dict[str, list[int]]:
+    """Groups by deviation: [0, 1) is bucket_1, ..., [5, inf) bucket_6, whatever `num_buckets` is; no empty buckets.
+
+    {7: 0.1, 8: 5.0, 9: 0.2} -> {"bucket_1": [7, 9], "bucket_6": [8]}
+    """
+    buckets = {f"bucket_{number}": [] for number in range(1, len(FIXED_EDGES) + 1)}
+    for group in sorted(stds):
+        buckets[f"bucket_{bisect_right(FIXED_EDGES, stds[group])}"].append(group)
+    return {name: groups for name, groups in buckets.items() if groups}
+
+
+BUCKET_MODES: dict[str, Callable[[Mapping[int, float], int], dict[str, list[int]]]] = {
+    "quantile": quantile_buckets,
+    "fixed_rv": fixed_rv_buckets,
+}
+"""Mode of gradient_analysis_bucket_mode -> groups of each bucket, from the reward deviation of each group."""

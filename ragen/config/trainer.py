@@ -96,4 +96,5 @@ class TrainerConfig:
     gradient_analysis_log_prefilter: Annotated[bool, "Probe the batch before filtering, too."]
     gradient_analysis_only: Annotated[bool, "Update neither actor nor critic."]
     exit_after_gradient_analysis: Annotated[bool, "End the run right after a probe."]
+    save_at_gradient_analysis: Annotated[bool, "Where saving is on, save the analysed steps, too."]
     early_stop: EarlyStopConfig

@@ -7,6 +7,7 @@ and then draws one token for every open reply.
 
 from __future__ import annotations
 
+import importlib.util
 from collections import deque
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,10 +16,31 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ragen.engine.base import Completion, Request, StopReason
+from ragen.engine.base import Completion, Engine, Request
+from ragen.engine.fused import why_not
 from ragen.engine.kv_cache import RowCache, Step
+from ragen.engine.prefill import common_prefix
 from ragen.engine.sampling import BatchParams, sample, uniform_noise
+from ragen.engine.stopping import StopRules
 from ragen.errors import EngineError
+
+
+def native_engine(
+    model: Any,
+    tokenizer: Any = None,
+    *,
+    enforce_eager: bool = False,
+    free_cache: bool = True,
+    **sizes: int,
+) -> Engine:
+    """The fastest engine of this process that can run the model; `sizes` are those of `NativeEngine`."""
+    weight = next(model.parameters())
+    is_fast = weight.is_cuda and weight.dtype in (torch.bfloat16, torch.float16) and not enforce_eager
+    if is_fast and importlib.util.find_spec("triton") and not why_not(model):
+        from ragen.engine.graph_engine import GraphEngine
+
+        return GraphEngine(model, tokenizer, free_cache=free_cache, **sizes)
+    return NativeEngine(model, tokenizer, **sizes)
 
 
 @dataclass(kw_only=True, slots=True)
@@ -64,7 +86,7 @@ class NativeEngine:
         self._queue: deque[Request] = deque()
         self._clock = 0
         self._batch: _DecodeBatch | None = None
-        self._enders: dict[tuple[str, ...], set[int]] = {}
+        self._rules = StopRules(tokenizer)
         self.num_prefilled = 0
         """Prompt tokens that went through the model since the start; shared and cached ones do not."""
 
@@ -175,7 +197,7 @@ class NativeEngine:
             state.last_used = self._clock
             prompt = request.prompt_ids if isinstance(request.prompt_ids, list) else list(request.prompt_ids)
             # The last prompt token is always computed: its logits give the first token of the reply.
-            state.cached = state.cached[: min(_common_prefix(state.cached, prompt), len(prompt) - 1)]
+            state.cached = state.cached[: min(common_prefix(state.cached, prompt), len(prompt) - 1)]
             admitted.append(state)
         if admitted:
             longest = max(len(s.request.prompt_ids) + s.request.params.max_tokens for s in admitted if s.request)
@@ -267,7 +289,7 @@ class NativeEngine:
         for state, token, logprob in zip(states, tokens.tolist(), logprobs.tolist(), strict=True):
             state.token_ids.append(token)
             state.logprobs.append(logprob)
-            reason = self._stop_reason(state)
+            reason = self._rules.reason(state.request.params, state.token_ids) if state.request else None
             if reason is not None:
                 finished.append(
                     Completion(
@@ -280,27 +302,6 @@ class NativeEngine:
                 state.request = None
                 self._batch = None
         return finished
-
-    def _stop_reason(self, state: _Session) -> StopReason | None:
-        assert state.request is not None
-        params, token = state.request.params, state.token_ids[-1]
-        if token in params.stop_token_ids:
-            return StopReason.STOP_TOKEN
-        if params.stop_strings and token in self._tokens_that_can_end(params.stop_strings):
-            # A stop string of n characters is spread over at most n tokens, and a character over at most 4.
-            tail = self.tokenizer.decode(state.token_ids[-4 * max(map(len, params.stop_strings)) :])
-            own = len(self.tokenizer.decode([token]))
-            if any(tail.find(s, max(0, len(tail) - own - len(s) + 1)) >= 0 for s in params.stop_strings):
-                return StopReason.STOP_STRING
-        return StopReason.LENGTH if len(state.token_ids) >= params.max_tokens else None
-
-    def _tokens_that_can_end(self, stop_strings: tuple[str, ...]) -> set[int]:
-        """Tokens that hold the last character of a stop string; only after these is text looked at."""
-        if stop_strings not in self._enders:
-            last = {s[-1] for s in stop_strings}
-            texts = self.tokenizer.batch_decode([[i] for i in range(len(self.tokenizer))])
-            self._enders[stop_strings] = {i for i, text in enumerate(texts) if last & set(text) or "\ufffd" in text}
-        return self._enders[stop_strings]
 
 
 class _DecodeBatch:
@@ -316,15 +317,6 @@ class _DecodeBatch:
 def _num_new(state: _Session) -> int:
     assert state.request is not None
     return len(state.request.prompt_ids) - len(state.cached)
-
-
-def _common_prefix(cached: list[int], prompt: list[int]) -> int:
-    """Length of the common prefix of two token lists."""
-    length = min(len(cached), len(prompt))
-    if cached[:length] == prompt[:length]:
-        return length
-    same = np.array(cached[:length]) == np.array(prompt[:length])
-    return int(same.argmin())
 
 
 def _by_new_prompt(admitted: list[_Session]) -> tuple[dict[int, list[_Session]], list[_Session]]:

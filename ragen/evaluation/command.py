@@ -39,7 +39,11 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def to_overrides(words: Sequence[str], args) -> list[str]:
     """The command line as config overrides; a word without `=` is the model."""
-    overrides = [word if "=" in word else f"model_path='{word}'" for word in words]
+    overrides: list[str] = []
+    for word in words:
+        # A run's own config.yaml holds resolved values, where the second key does not follow the first.
+        is_model = "=" not in word
+        overrides += [f"model_path='{word}'", f"actor_rollout_ref.model.path='{word}'"] if is_model else [word]
     if args.max_turn is not None:
         overrides.append(f"agent_proxy.max_turn={args.max_turn}")
     if args.max_actions is not None:

@@ -66,11 +66,18 @@ def main(argv: Sequence[str] | None = None) -> int:
         "keys that are not given are those of the run",
     )
     parser.add_argument("--files", default="*", metavar="PATTERN", help="only episode files whose name matches")
+    parser.add_argument(
+        "--reward-scale",
+        type=float,
+        default=1.0,
+        metavar="X",
+        help="multiply every reward by X first: softmax filters then choose differently, linear ones do not",
+    )
     parser.add_argument("--json", action="store_true", help="one JSON object per file and filter")
-    args = parser.parse_args(argv)
+    args = parser.parse_intermixed_args(argv)
     filters = choose_filters(args.path, args.overrides)
     for file in select_files(args.path, args.files):
-        replays = replay(file, filters)
+        replays = replay(file, filters, reward_scale=args.reward_scale)
         if args.json:
             for each in replays:
                 print(json.dumps(each.to_json()))
@@ -88,9 +95,12 @@ def select_files(path: Path, pattern: str) -> list[Path]:
     return files
 
 
-def replay(file: Path, filters: Mapping[str, FilterSettings]) -> list[Replay]:
+def replay(file: Path, filters: Mapping[str, FilterSettings], *, reward_scale: float = 1.0) -> list[Replay]:
     """Every filter applied to the groups of an episode file."""
-    groups = group_episodes(read_episodes(file))
+    episodes = list(read_episodes(file))
+    for turn in (turn for episode in episodes for turn in episode.turns):
+        turn.reward, turn.penalty = turn.reward * reward_scale, turn.penalty * reward_scale
+    groups = group_episodes(episodes)
     complete = [group for group in groups if group.is_complete]
     return [
         Replay(

@@ -70,12 +70,14 @@ def sampling_params(config: Config, chat: Chat | None, *, is_validation: bool) -
 
 def native_agent(config: Config, model: Any, tokenizer: Any, *, max_num_seqs: int) -> Agent:
     """An agent that plays with the weights of `model`, in this process."""
-    from ragen.engine.native import NativeEngine
+    from ragen.engine.native import native_engine
 
     rollout = config.actor_rollout_ref.rollout
-    engine = NativeEngine(
+    engine = native_engine(
         model,
         tokenizer,
+        enforce_eager=rollout.enforce_eager,
+        free_cache=rollout.free_cache_engine,
         max_num_seqs=max_num_seqs,
         max_model_len=rollout.max_model_len,
         max_num_batched_tokens=rollout.max_num_batched_tokens,

@@ -14,9 +14,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ragen.algorithms.statistics import Estimate
 from ragen.config import load_config
 from ragen.config.schema import Config
 from ragen.models.resolve import TINY_ROOT
+from ragen.tracking.console import print_table
 from ragen.types import Sample
 
 DEMO_SEED = 1_000_000
@@ -196,6 +198,28 @@ def make(family: str, *, out: Path, num_epochs: int | None = None, noise: float 
         file.chmod(0o644)
 
 
+def validation(family: str, folder: Path, num_levels: int = 256) -> dict[str, tuple[Estimate, Estimate]]:
+    """Environment -> success of a model of this family on its validation levels, sampled and greedy."""
+    from ragen.evaluation.evaluate import evaluate_model, success
+    from ragen.llm_agent.build import build_agent
+    from ragen.llm_agent.es_manager import EsManager
+
+    recipe = RECIPES[family]
+    levels = (f"es_manager.val.env_groups={num_levels}", f"es_manager.val.env_configs.n_groups=[{num_levels}]")
+    rates: dict[str, tuple[Estimate, Estimate]] = {}
+    for _, overrides in recipe.mixtures:
+        config = family_config(recipe, 1, (*overrides, *levels, f"model_path='{folder}'"))
+        [tag] = config.es_manager.val.env_configs.tags
+        if tag in rates:  # the first mixture of an environment is its plainest
+            continue
+        environments = EsManager(config.es_manager.val, config.custom_envs)
+        agent = build_agent(config, env_types=environments.env_types)
+        sampled, greedy = evaluate_model(config, agent, environments, ("sampled", "greedy"))
+        environments.close()
+        rates[tag] = success(sampled.episodes), success(greedy.episodes)
+    return rates
+
+
 def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m ragen.sft.tiny", description="Make the embedded models.")
     parser.add_argument("families", nargs="*", help=f"which ones: {', '.join(RECIPES)} (default: all)")
@@ -207,7 +231,15 @@ def main(argv: list[str] | None = None) -> int:
     if unknown:
         parser.error(f"unknown family {', '.join(sorted(unknown))}; choose from {', '.join(RECIPES)}")
     for family in args.families or RECIPES:
+        shipped = TINY_ROOT / family
+        before = validation(family, shipped) if (shipped / "config.json").exists() else {}
         make(family, out=args.out / family, num_epochs=args.epochs, noise=args.noise)
+        rebuilt = validation(family, args.out / family)
+        rows = [
+            [tag, *(f"{rate}" for rate in (*before.get(tag, ("-", "-")), *rates))] for tag, rates in rebuilt.items()
+        ]
+        columns = ("environment", "before, sampled", "before, greedy", "rebuilt, sampled", "rebuilt, greedy")
+        print_table(f"{family}: success on 256 validation levels, with 95 % intervals", columns, rows)
     return 0
 
 

@@ -146,7 +146,8 @@ class RunDir:
     def truncate_after(self, step: int) -> None:
         """Forget what was logged after `step`, the step of the checkpoint a run resumes from; -1 forgets everything.
 
-        The run writes those steps again, so each has one line. Dropped lines move to metrics.dropped.jsonl.
+        The run writes those steps again, so each has one line. Dropped lines move to metrics.dropped.jsonl, dropped
+        episodes to episodes/dropped.
         """
         path = self.path / "metrics.jsonl"
         if path.exists():
@@ -159,6 +160,11 @@ class RunDir:
         for table in self.path.glob("tables/*_step_*.json"):
             if _step_of(table) > step:
                 table.unlink()
+        for episodes in self.path.glob("episodes/*_step_*.jsonl"):
+            if _step_of(episodes) > step:
+                dropped = episodes.parent / "dropped" / episodes.name
+                dropped.parent.mkdir(exist_ok=True)
+                episodes.replace(dropped)
 
     def write_episodes(self, name: str, episodes: Iterable[Episode]) -> Path:
         path = self.path / "episodes" / f"{name}.jsonl"

@@ -109,6 +109,10 @@ class Timers:
         """Continue the totals of a checkpoint."""
         self._totals = {total: float(totals.get(total, 0.0)) for total in TOTALS}
 
+    def load_metrics(self, metrics: Mapping[str, float]) -> None:
+        """Continue the totals that a step logged."""
+        self._totals |= {total: metrics[f"timing_s/{total}"] for total in TOTALS if f"timing_s/{total}" in metrics}
+
     def _now(self) -> float:
         if self._synchronize is not None:
             self._synchronize()

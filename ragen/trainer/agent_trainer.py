@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
+from copy import copy
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,6 +12,8 @@ from typing import Any
 from ragen.algorithms.kl import KlController, make_kl_controller
 from ragen.algorithms.rollout_filter import FilterResult, FilterSettings, RolloutFilter
 from ragen.config.schema import Config
+from ragen.diagnostics.collapse import CollapseDetector
+from ragen.diagnostics.gradient_reporter import GradientReporter
 from ragen.env.rng import fixed_hash
 from ragen.llm_agent.build import sampling_params
 from ragen.llm_agent.es_manager import EsManager
@@ -19,9 +23,10 @@ from ragen.tracking.timing import Timers
 from ragen.tracking.tracker import Trackers
 from ragen.trainer.checkpoint import rotate, save_checkpoint
 from ragen.trainer.early_stop import EarlyStop
-from ragen.trainer.scoring import score
+from ragen.trainer.scoring import Timer, score
 from ragen.trainer.validation import Validator
-from ragen.types import Episode, Metrics, group_episodes
+from ragen.types import Episode, Group, Metrics, group_episodes
+from ragen.workers.batch import Batch
 from ragen.workers.local import LocalWorkers
 
 PER_TOKEN_STAGES: tuple[str, ...] = ("gen", "old_log_prob", "ref", "values", "update_actor", "update_critic")
@@ -36,6 +41,8 @@ class StepOutcome:
     stop: str | None = None
     num_tokens: int = 0
     """Tokens of the batch that was trained on."""
+    is_exit: bool = False
+    """The run ends here because exit_after_gradient_analysis says so."""
 
 
 class AgentTrainer:
@@ -53,6 +60,8 @@ class AgentTrainer:
         self.config, self.workers, self.trackers, self.run = config, workers, trackers, trackers.run
         assert config.seed.train is not None, "the seed is drawn before"
         self.train_seed, self.start_step, self.origin = config.seed.train, start_step, origin
+        self.is_probe = config.trainer.gradient_analysis_only and start_step > 0
+        """The run looks at the step of its checkpoint instead of going on from it."""
         self.resumed: StepOutcome | None = None
         """What the step of the checkpoint logged, when the run continues one."""
         self.environments = EsManager(config.es_manager.train, config.custom_envs)
@@ -68,7 +77,18 @@ class AgentTrainer:
             target_kl=config.algorithm.kl_ctrl.target_kl,
             horizon=config.algorithm.kl_ctrl.horizon,
         )
+        self.gradient_reporter = GradientReporter(
+            config, workers, score=self.score_aside, log_table=trackers.log_table, train_seed=self.train_seed
+        )
         self.timers = Timers(on_stage=trackers.stage, synchronize=workers.synchronize)
+        self.collapse_detector = CollapseDetector(
+            config.collapse_detection,
+            config.agent_proxy,
+            cross_logprobs=workers.cross_logprobs,
+            tokenizer=workers.tokenizer,
+            seed=self.train_seed,
+            timer=self.timers,
+        )
 
     def fit(self) -> None:
         """Run to the end; the trackers are closed and status.json is written whatever happens."""
@@ -81,24 +101,32 @@ class AgentTrainer:
                     self.trackers.log(self.start_step, metrics | self.timers.finish_step())
                 if trainer.val_only:
                     return
-                if self.resumed is not None and self.go_on_from(self.resumed):
+                if self.resumed is not None and not self.is_probe and self.go_on_from(self.resumed):
                     return
-                for step in range(self.start_step + 1, trainer.total_training_steps + 1):
+                first_step = self.start_step if self.is_probe else self.start_step + 1
+                for step in range(first_step, trainer.total_training_steps + 1):
                     outcome = self.step(step)
                     self.trackers.log(step, outcome.metrics)
+                    if outcome.is_exit:
+                        self.trackers.close("finished", reason="exit_after_gradient_analysis")
+                        return
                     if outcome.stop:
                         self.give_up(outcome.stop)
                         return
             finally:
                 self.environments.close()
+                self.gradient_reporter.close()
                 self.validate.close()
                 self.workers.close()
 
     def go_on_from(self, outcome: StepOutcome) -> bool:
         """Do what a kill right after the checkpoint left undone; True when the run had given up there."""
         has_log = (self.run.path / "metrics.jsonl").exists()
-        if not has_log or self.start_step not in {record["step"] for record in read_metrics(self.run.path)}:
+        rows = {record["step"]: record for record in read_metrics(self.run.path)} if has_log else {}
+        if self.start_step not in rows:
             self.trackers.log(self.start_step, outcome.metrics)
+        else:  # the totals with the time of that step, which the checkpoint inside it does not know
+            self.timers.load_metrics(rows[self.start_step])
         if outcome.stop:
             self.give_up(outcome.stop)
         return outcome.stop is not None
@@ -111,22 +139,32 @@ class AgentTrainer:
         trainer = self.config.trainer
         is_last = step >= trainer.total_training_steps
         with self.timers("step"):
+            is_validated_first = self.is_probe and trainer.val_before_train and step == self.start_step
+            before = self.validation(step) if is_validated_first else {}
             outcome = self.train_step(step)
-            if trainer.test_freq > 0 and (is_last or step % trainer.test_freq == 0):
+            outcome.metrics |= before
+            if not outcome.is_exit and trainer.test_freq > 0 and (is_last or step % trainer.test_freq == 0):
                 validation = self.validation(step)
                 outcome.metrics |= validation
                 outcome.stop = outcome.stop or self.early_stop.see_validation(validation)
             if outcome.stop:
                 outcome.metrics[f"early_stopped/{outcome.stop}"] = 1.0
-            if trainer.save_freq > 0 and (is_last or outcome.stop or step % trainer.save_freq == 0):
+            if not outcome.is_exit and (self.is_save_due(step) or (outcome.stop and trainer.save_freq > 0)):
                 with self.timers("save_checkpoint"):
                     self.save(step, outcome)
         tokens = dict.fromkeys(PER_TOKEN_STAGES, outcome.num_tokens)
         outcome.metrics |= self.timers.finish_step(tokens=tokens, total_tokens=outcome.num_tokens)
         return outcome
 
+    def is_save_due(self, step: int) -> bool:
+        trainer = self.config.trainer
+        is_round = step >= trainer.total_training_steps or step % max(1, trainer.save_freq) == 0
+        is_analysed = trainer.save_at_gradient_analysis and self.gradient_reporter.is_due(step)
+        return trainer.save_freq > 0 and (is_round or is_analysed)
+
     def train_step(self, step: int) -> StepOutcome:
-        """Rollout, filter, score and update."""
+        """Rollout, filter, score, analyse and update."""
+        trainer = self.config.trainer
         with self.timers("gen"):
             episodes = self.rollout(step)
         self.write_episodes(step, "train", episodes)
@@ -134,35 +172,59 @@ class AgentTrainer:
         with self.timers("filter"):
             kept = self.rollout_filter(groups)
         metrics = {f"train/{name}": value for name, value in rollout_metrics(episodes).items()}
+        if self.collapse_detector.is_due(step):
+            with self.timers("collapse_metrics"):
+                metrics |= self.collapse_detector(episodes, step=step)
         metrics |= kept.metrics
         self.log_tables(step, kept)
         stop = self.early_stop.see_kept(len(kept.kept))
         metrics["rollout/empty_after_filter"] = float(not kept.kept)
         metrics["rollout/consecutive_empty_after_filter_steps"] = float(self.early_stop.state.num_empty)
         metrics["train/rollout_attempts"] = 1.0
-        if not kept.kept:
-            return StepOutcome(metrics=metrics, stop=stop)
-        stop = self.early_stop.see_reward_std(metrics["rollout/in_group_reward_std"])
-        batch, scored = score(
-            kept.kept,
-            self.config,
-            self.workers,
-            kl_controller=self.kl_controller,
-            kept_ratio=kept.kept_ratio,
-            timer=self.timers,
-        )
-        mini_batch_size = self.config.actor_rollout_ref.actor.ppo_mini_batch_size
-        metrics |= scored | {
-            "train/batch_size": float(len(batch)),
-            "train/num_mini_batches": float(-(-len(batch) // mini_batch_size)),
-        }
-        if self.workers.critic is not None:
-            with self.timers("update_critic"):
-                metrics |= self.workers.update_critic(batch, step=step)
-        if step >= self.config.trainer.critic_warmup:
-            with self.timers("update_actor"):
-                metrics |= self.workers.update_actor(batch, step=step)
-        return StepOutcome(metrics=metrics, stop=stop, num_tokens=batch.num_tokens)
+        metrics["trainer/gradient_analysis_only"] = float(trainer.gradient_analysis_only)
+        batch: Batch | None = None
+        if kept.kept:
+            stop = self.early_stop.see_reward_std(metrics["rollout/in_group_reward_std"])
+            batch, scored = self.score(kept.kept, kept.kept_ratio, self.kl_controller, self.timers)
+            mini_batch_size = self.config.actor_rollout_ref.actor.ppo_mini_batch_size
+            metrics |= scored | {
+                "train/batch_size": float(len(batch)),
+                "train/num_mini_batches": float(-(-len(batch) // mini_batch_size)),
+            }
+            metrics |= self.update_critic(step, batch)
+        is_exit = False
+        if self.gradient_reporter.is_due(step):
+            with self.timers("gradient_analysis"):
+                metrics |= self.gradient_reporter(step, groups, kept, batch)
+            is_exit = trainer.exit_after_gradient_analysis
+            metrics |= {"trainer/exited_after_gradient_analysis": 1.0} if is_exit else {}
+        if batch is not None and not is_exit and step >= trainer.critic_warmup:
+            metrics |= self.update_actor(step, batch)
+        num_tokens = batch.num_tokens if batch else 0
+        return StepOutcome(metrics=metrics, stop=stop, num_tokens=num_tokens, is_exit=is_exit)
+
+    def score(
+        self, groups: Sequence[Group], kept_ratio: float, kl_controller: KlController, timer: Timer
+    ) -> tuple[Batch, Metrics]:
+        return score(groups, self.config, self.workers, kl_controller=kl_controller, kept_ratio=kept_ratio, timer=timer)
+
+    def score_aside(self, groups: Sequence[Group], kept_ratio: float) -> Batch:
+        """Score groups without a trace in the KL controller or the stage times."""
+        return self.score(groups, kept_ratio, copy(self.kl_controller), lambda stage: nullcontext())[0]
+
+    def update_critic(self, step: int, batch: Batch) -> Metrics:
+        if self.workers.critic is None:
+            return {}
+        if self.config.trainer.gradient_analysis_only:
+            return {"critic/skipped_for_gradient_analysis_only": 1.0}
+        with self.timers("update_critic"):
+            return self.workers.update_critic(batch, step=step)
+
+    def update_actor(self, step: int, batch: Batch) -> Metrics:
+        if self.config.trainer.gradient_analysis_only:
+            return {"actor/skipped_for_gradient_analysis_only": 1.0}
+        with self.timers("update_actor"):
+            return self.workers.update_actor(batch, step=step)
 
     def rollout(self, step: int) -> list[Episode]:
         """Fresh levels for every step; levels and noise follow from the seed and the step alone."""
@@ -231,6 +293,7 @@ class AgentTrainer:
             "train_seed": self.train_seed,
             "early_stop": self.early_stop.to_json(),
             "kl_controller": self.kl_controller.to_json(),
+            "collapse": self.collapse_detector.to_json(),
             "timers": self.timers.state_dict(),
             "metrics": outcome.metrics,
             "stop": outcome.stop,
@@ -240,6 +303,7 @@ class AgentTrainer:
         """The inverse of `state`."""
         control = self.config.algorithm.kl_ctrl
         self.early_stop.from_json(state["early_stop"])
+        self.collapse_detector.load(state["collapse"])
         self.timers.load_state_dict(state["timers"])
         self.kl_controller = make_kl_controller(
             control.type,

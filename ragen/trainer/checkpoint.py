@@ -51,7 +51,12 @@ def find_resume(resume_mode: str, resume_from_path: str | None, root: Path) -> P
     if not latest.exists():
         return None
     folder = root / f"global_step_{latest.read_text().strip()}"
-    return folder if folder.is_dir() else None
+    if not folder.is_dir():
+        raise ConfigError(
+            f"{latest} names {folder.name}, which is not there. Name another checkpoint with "
+            "trainer.resume_mode=resume_path, or set trainer.resume_mode=disable to start over."
+        )
+    return folder
 
 
 def begin_from(checkpoint: Path | None, root: Path) -> None:

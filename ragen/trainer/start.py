@@ -89,8 +89,6 @@ def check_supported(config: Config) -> None:
         f"trainer.n_gpus_per_node={trainer.n_gpus_per_node}, nnodes={trainer.nnodes}: training on several devices": (
             trainer.n_gpus_per_node * trainer.nnodes > 1
         ),
-        "trainer.gradient_analysis_only=True: gradient analysis": trainer.gradient_analysis_only,
-        "trainer.exit_after_gradient_analysis=True: gradient analysis": trainer.exit_after_gradient_analysis,
         f"actor_rollout_ref.rollout.name={rollout.name}: training with that engine": rollout.name != "native",
     }
     for what, is_asked in refused.items():
@@ -109,7 +107,8 @@ def check_checkpoint(config: Config, start: Start) -> None:
         if not (config.trainer.gradient_analysis_only or config.trainer.val_only):
             raise ConfigError(
                 f"{checkpoint} holds weights only (checkpoint.save_contents without optimizer or extra), so training "
-                "cannot continue from it. Evaluate it with `ragen eval`, or start over: trainer.resume_mode=disable."
+                "cannot continue from it. Evaluate it with `ragen eval`, probe it with "
+                "trainer.gradient_analysis_only=True, or start over: trainer.resume_mode=disable."
             )
         return
     if config.uses_critic and not (checkpoint / "critic").is_dir():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,8 @@ from ragen.types import Episode, Metrics
 from ragen.workers.actor import Actor, score_logprobs
 from ragen.workers.batch import Batch
 from ragen.workers.critic import Critic
+from ragen.workers.cross_scoring import cross_logprobs
+from ragen.workers.gradients import Gradient, component_gradients
 from ragen.workers.lora import has_adapter, load_adapter
 from ragen.workers.reference import Reference
 
@@ -69,12 +71,25 @@ class LocalWorkers:
         assert self.critic is not None
         return self.critic.values(batch)
 
+    def cross_logprobs(
+        self, prompts: Sequence[Sequence[int]], continuations: Sequence[Sequence[int]]
+    ) -> tuple[Tensor, Tensor]:
+        """Log-prob of every continuation after every prompt, [continuations, prompts], and their lengths."""
+        size = self.config.collapse_detection.micro_batch_size
+        return cross_logprobs(self.actor.model, prompts, continuations, micro_batch_size=size)
+
     def update_actor(self, batch: Batch, *, step: int) -> Metrics:
         return self.actor.update(batch, step=step)
 
     def update_critic(self, batch: Batch, *, step: int) -> Metrics:
         assert self.critic is not None
         return self.critic.update(batch, step=step)
+
+    def gradient_components(
+        self, batch: Batch, buckets: Mapping[str, Sequence[Sequence[int]]]
+    ) -> dict[str, dict[str, Gradient]]:
+        """Gradients of the parts of the actor's loss, bucket by bucket; nothing is updated."""
+        return component_gradients(self.actor, batch, buckets)
 
     @property
     def learners(self) -> dict[str, Actor | Critic]:

@@ -87,6 +87,15 @@ def test_a_filter_of_ones_own_takes_the_rest_from_the_run(run, capsys):
     assert [record["selected_ids"] for record in records] == [[6, 5]]
 
 
+def test_the_scale_of_rewards_moves_softmax_filters_and_no_linear_ones(run, capsys):
+    def kept(mode: str, scale: float) -> list[int]:
+        keys = ("rollout_filter_value=0.9", f"rollout_filter_top_p_prob_mode={mode}", "include_zero=False")
+        return replay(capsys, run, "--files", "train_step_1", "--reward-scale", scale, *keys)[0]["kept_ids"]
+
+    assert kept("softmax", 1) == [6] and kept("softmax", 0.1) == [5, 6]
+    assert kept("linear", 1) == kept("linear", 0.1) == kept("linear", 10) == [5, 6]
+
+
 def test_groups_that_lost_a_member_are_left_out(tmp_path, capsys):
     path = RunDir(tmp_path).write_episodes("train", pair(1, 0, 1) + pair(2, 0, 1, status=Status.ENV_ERROR))
     records = replay(capsys, path)

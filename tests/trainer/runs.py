@@ -37,6 +37,9 @@ SMALL = (
     "trainer.total_training_steps=2",
     "trainer.test_freq=2",
     "trainer.save_freq=2",
+    # Diagnostics take as long as such a run itself: tests/diagnostics switches them on.
+    "trainer.gradient_analysis_mode=False",
+    "collapse_detection.compute_freq=0",
 )
 LAKE = ("es_manager.train.env_configs.tags=[FrozenLake]", "agent_proxy.max_turn=2")
 BANDIT = ("es_manager.train.env_configs.tags=[Bandit]", "agent_proxy.max_turn=1", "agent_proxy.max_actions_per_turn=1")

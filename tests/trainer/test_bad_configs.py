@@ -61,7 +61,7 @@ BAD = {
     "trainer.nnodes=2": "training on several devices",
     f"{ROLLOUT}.name=vllm": "rollout.name=vllm",
     f"{ROLLOUT}.do_sample=False": "greedy replies do not vary",
-    "trainer.gradient_analysis_only=True": "gradient_analysis_only=True",
+    "trainer.gradient_analysis_only=True": "gradient_analysis_only is True, but no analysis is planned",
 }
 
 

@@ -105,6 +105,12 @@ def test_a_checkpoint_appears_whole_and_is_then_named(tmp_path):
     assert find_resume("disable", None, tmp_path) is None
 
 
+def test_a_name_without_its_checkpoint_is_an_error_and_not_a_fresh_start(tmp_path):
+    save(tmp_path, 3).rename(tmp_path / "elsewhere")
+    with pytest.raises(ConfigError, match="names global_step_3, which is not there.*resume_mode=disable"):
+        find_resume("auto", None, tmp_path)
+
+
 def test_a_failure_while_writing_leaves_the_old_checkpoint_in_charge(tmp_path):
     save(tmp_path, 1)
 

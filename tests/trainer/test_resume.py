@@ -33,6 +33,13 @@ KINDS = {
         "ppo_mini_batch_size=4",
     ],
     "warm-up": ["trainer.critic_warmup=4"],
+    "diagnostics": [
+        GRPO,
+        "collapse_detection.compute_freq=1",
+        "trainer.gradient_analysis_mode=True",
+        "trainer.gradient_analysis_every=1",
+        "trainer.gradient_analysis_env_groups=3",
+    ],
 }
 
 
@@ -199,6 +206,22 @@ def test_a_run_can_be_made_longer(tmp_path):
     straight = train(tmp_path / "straight", GRPO, longer)
     train(tmp_path / "resumed", GRPO)
     check_same(straight, train(tmp_path / "resumed", GRPO, longer), 4)
+
+
+def test_a_run_that_is_started_over_puts_the_episodes_of_the_old_one_aside(tmp_path):
+    train(tmp_path, GRPO, "trainer.total_training_steps=3")
+    train(tmp_path, GRPO, "trainer.total_training_steps=1", "trainer.resume_mode=disable")
+    files = sorted(path.name for path in (tmp_path / "episodes").glob("train_*"))
+    assert files == ["train_step_1.jsonl"]
+    dropped = sorted(path.name for path in (tmp_path / "episodes" / "dropped").glob("train_*"))
+    assert dropped == ["train_step_1.jsonl", "train_step_2.jsonl", "train_step_3.jsonl"]
+
+
+def test_the_time_of_the_checkpoints_step_is_in_the_totals_of_a_resumed_run(tmp_path):
+    first = train(tmp_path, GRPO, "trainer.total_training_steps=2")
+    before = first.metrics[2]["timing_s/total"]
+    longer = train(tmp_path, GRPO, "trainer.total_training_steps=3")
+    assert longer.metrics[3]["timing_s/total"] == pytest.approx(before + longer.metrics[3]["timing_s/step"])
 
 
 def test_resuming_from_a_path_forgets_what_came_after_it(tmp_path):

@@ -1,0 +1,206 @@
+"""Gradient analysis: the parts of the actor's loss, probed by reward-variance bucket, without any update.
+
+Groups whose rewards vary carry the task's signal, the others mostly noise and regularisation: so goes the claim, and
+this is its measurement. The metrics are described in docs/guide_gradient_analysis.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from itertools import combinations
+from statistics import fmean
+from typing import NamedTuple
+
+from ragen.algorithms.rollout_filter import BUCKET_MODES, FilterResult, FilterSettings, RolloutFilter
+from ragen.config.schema import Config, EnvSetConfig
+from ragen.diagnostics.noise import cosine, measure_noise
+from ragen.env.rng import fixed_hash
+from ragen.llm_agent.build import sampling_params
+from ragen.llm_agent.es_manager import EsManager
+from ragen.types import Group, Metrics, group_episodes
+from ragen.workers.batch import Batch
+from ragen.workers.gradients import COMPONENTS, Gradient
+from ragen.workers.local import LocalWorkers
+
+MAX_FOLDS = 32
+"""Parts of a bucket of which sketches are kept."""
+LOSS_NAMES = {"task": "policy", "entropy": "entropy", "kl": "kl"}
+
+Score = Callable[[Sequence[Group], float], Batch]
+"""Groups and the kept ratio -> a scored batch, as in training."""
+LogTable = Callable[[int, str, Sequence[str], Sequence[Sequence[object]]], None]
+
+
+class BucketReport(NamedTuple):
+    """What is known of a bucket: metrics without their prefix, and the reward deviation of each group."""
+
+    metrics: Metrics
+    stds: dict[int, float]
+
+
+class GradientReporter:
+    """Probes the actor at steps 1, 1 + N, 1 + 2N, ..."""
+
+    def __init__(
+        self, config: Config, workers: LocalWorkers, *, score: Score, log_table: LogTable, train_seed: int
+    ) -> None:
+        self.config, self.workers, self.score, self.log_table = config, workers, score, log_table
+        self.train_seed = train_seed
+        self.rollout_filter = RolloutFilter(FilterSettings.from_config(config.actor_rollout_ref.rollout))
+        trainer = config.trainer
+        self.env_set = analysis_env_set(
+            config.es_manager.train,
+            env_groups=trainer.gradient_analysis_env_groups,
+            group_size=trainer.gradient_analysis_group_size,
+        )
+        self.is_separate = trainer.gradient_analysis_env_groups or trainer.gradient_analysis_group_size
+        self.environments: EsManager | None = None
+
+    def is_due(self, step: int) -> bool:
+        trainer = self.config.trainer
+        every = trainer.gradient_analysis_every
+        is_on = trainer.gradient_analysis_mode and every > 0 and step >= trainer.critic_warmup
+        return is_on and (step - 1) % every == 0
+
+    def __call__(self, step: int, groups: Sequence[Group], kept: FilterResult, batch: Batch | None) -> Metrics:
+        """Analyse a rollout of its own, or the training batch; `batch` is None when the filter kept nothing of it."""
+        if self.is_separate:
+            groups = self.rollout(step)
+            kept = self.rollout_filter(groups)
+            batch = self.score(kept.kept, kept.kept_ratio) if kept.kept else None
+        metrics = {
+            "grad_analysis/uses_training_batch": float(not self.is_separate),
+            "grad_analysis/source_env_groups": float(self.env_set.env_groups),
+            "grad_analysis/source_group_size": float(self.env_set.group_size),
+            "grad_analysis/source_batch_size": float(sum(len(group.episodes) for group in groups)),
+            "grad_analysis/adjusted_batch_size": float(len(batch) if batch else 0),
+            "grad_analysis/empty_after_filter": float(batch is None),
+        }
+        metrics |= {name.replace("rollout/", "grad_analysis/"): value for name, value in kept.metrics.items()}
+        found = self.report(step, batch) if batch is not None else {}
+        if self.config.trainer.gradient_analysis_log_prefilter and groups:
+            # Nothing dropped: the same samples with the same weights.
+            is_same = batch is not None and len(kept.kept) == len(groups)
+            whole = batch if batch is not None and is_same else self.score(groups, 1.0)
+            metrics |= self.log(step, "grad_norm_prefilter", found if is_same else self.report(step, whole))
+            metrics["grad_analysis_prefilter/source_batch_size"] = metrics["grad_analysis/source_batch_size"]
+            metrics["grad_analysis_prefilter/adjusted_batch_size"] = float(len(whole))
+        if found:
+            metrics |= self.log(step, "grad_norm", found)
+            for component, loss in LOSS_NAMES.items():
+                metrics[f"actor/grad_norm/{component}"] = metrics[f"grad_norm/all/{component}"]
+                metrics[f"actor/loss/{loss}"] = metrics[f"grad_norm/all/loss/{loss}"]
+            metrics["actor/loss/total"] = metrics["grad_norm/all/loss/total"]
+        return metrics
+
+    def rollout(self, step: int) -> list[Group]:
+        """Levels and noise of their own: what training plays is not moved."""
+        if self.environments is None:
+            self.environments = EsManager(self.env_set, self.config.custom_envs)
+        seed = fixed_hash(self.train_seed, "gradient analysis", step)
+        episodes = self.workers.rollout(
+            self.environments,
+            base_seed=seed % 2**31,
+            noise_seed=seed,
+            params=sampling_params(self.config, self.workers.agent.chat, is_validation=False),
+        )
+        return [group for group in group_episodes(episodes) if group.is_complete]
+
+    def report(self, step: int, batch: Batch) -> dict[str, BucketReport]:
+        """Every bucket of a scored batch, and the whole batch as the bucket `all`."""
+        rollout = self.config.actor_rollout_ref.rollout
+        stds = dict(zip(batch.groups.tolist(), batch.reward_std.tolist(), strict=True))
+        buckets = BUCKET_MODES[rollout.gradient_analysis_bucket_mode](stds, rollout.gradient_analysis_num_buckets)
+        gradients = self.workers.gradient_components(
+            batch, {name: folds(batch, groups) for name, groups in buckets.items()}
+        )
+        reports = {}
+        for name, groups in (buckets | {"all": sorted(stds)}).items():
+            chosen = {group: stds[group] for group in groups}
+            is_inside = [group in chosen for group in batch.groups.tolist()]
+            num_samples, num_tokens = sum(is_inside), batch.mask[is_inside].sum().item()
+            found = {component: rows[name] for component, rows in gradients.items()}
+            metrics = {
+                "sample_count": float(num_samples),
+                "sample_pct": num_samples / len(batch),
+                "reward_std_mean": fmean(chosen.values()),
+                "reward_std_min": min(chosen.values()),
+                "reward_std_max": max(chosen.values()),
+                "group_rv_count": float(len(groups)),
+            }
+            metrics |= bucket_metrics(found, num_samples, num_tokens)
+            metrics |= noise_metrics(found, seed=fixed_hash(self.train_seed, "gradient noise", step, name) % 2**63)
+            reports[name] = BucketReport(metrics, chosen)
+        return reports
+
+    def log(self, step: int, prefix: str, reports: Mapping[str, BucketReport]) -> Metrics:
+        """The metrics under a prefix; the tables of groups go to the trackers at once."""
+        metrics: Metrics = {}
+        for name, report in reports.items():
+            rows = [[name, group, std] for group, std in report.stds.items()]
+            self.log_table(step, f"{prefix}/{name}/group_rv_table", ["bucket", "group_id", "reward_std"], rows)
+            metrics |= {f"{prefix}/{name}/{key}": value for key, value in report.metrics.items()}
+        return metrics
+
+    def close(self) -> None:
+        if self.environments is not None:
+            self.environments.close()
+
+
+def bucket_metrics(found: Mapping[str, Gradient], num_samples: int, num_tokens: float) -> Metrics:
+    """Norms and losses of a bucket; 0 for a component that is off."""
+    metrics: Metrics = {}
+    for component in COMPONENTS:
+        norm, loss = (found[component].norm, found[component].loss) if component in found else (0.0, 0.0)
+        metrics |= {
+            component: norm,
+            f"per_sample/{component}": norm / num_samples,
+            f"per_token/{component}": norm / max(1.0, num_tokens),
+            f"loss/{LOSS_NAMES[component]}": loss,
+        }
+    metrics["loss/total"] = sum(gradient.loss for gradient in found.values())
+    return metrics
+
+
+def noise_metrics(found: Mapping[str, Gradient], *, seed: int) -> Metrics:
+    """How much of each norm is signal, and the angles between the components."""
+    metrics: Metrics = {}
+    for component, gradient in found.items():
+        noise = measure_noise(gradient.norm, gradient.sketches, gradient.masses, seed=seed)
+        if noise is not None:
+            metrics |= {
+                f"norm_low/{component}": noise.low,
+                f"norm_high/{component}": noise.high,
+                f"norm_debiased/{component}": noise.debiased,
+                f"split_half_cosine/{component}": noise.split_half_cosine,
+            }
+    for first, second in combinations(found, 2):
+        metrics[f"cosine/{first}_{second}"] = cosine(found[first].sketches, found[second].sketches)
+    return metrics
+
+
+def folds(batch: Batch, groups: Sequence[int]) -> list[list[int]]:
+    """The samples of a bucket's groups in at most MAX_FOLDS parts of whole groups."""
+    count = min(MAX_FOLDS, len(groups))
+    fold_of = {group: number % count for number, group in enumerate(sorted(groups))}
+    parts: list[list[int]] = [[] for _ in range(count)]
+    for index, group in enumerate(batch.groups.tolist()):
+        if group in fold_of:
+            parts[fold_of[group]].append(index)
+    return parts
+
+
+def analysis_env_set(env_set: EnvSetConfig, *, env_groups: int | None, group_size: int | None) -> EnvSetConfig:
+    """The training environments in another number; tags keep their proportions (largest remainders).
+
+    n_groups [3, 1] with 6 groups -> [5, 1]: 4.5 and 1.5, and the first of equal remainders wins
+    """
+    total = env_groups or env_set.env_groups
+    exact = [total * count / env_set.env_groups for count in env_set.env_configs.n_groups]
+    counts = [int(share) for share in exact]
+    by_remainder = sorted(range(len(exact)), key=lambda tag: counts[tag] - exact[tag])
+    for tag in by_remainder[: total - sum(counts)]:
+        counts[tag] += 1
+    configs = replace(env_set.env_configs, n_groups=tuple(counts))
+    return replace(env_set, env_groups=total, group_size=group_size or env_set.group_size, env_configs=configs)

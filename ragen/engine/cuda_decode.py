@@ -1,0 +1,249 @@
+"""Forward passes of the graph engine: one for prompts, one that decodes a token of every open reply.
+
+Both are captured as CUDA graphs for a ladder of sizes, the first time a size is needed. All a graph reads from
+outside is in buffers that stay: weights, the state of the sessions, and the list of sessions it is to serve.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ragen.engine import triton_kernels as kernels
+from ragen.engine.base import SamplingParams
+from ragen.engine.fused import Layer, fuse
+from ragen.engine.pages import PagePool
+from ragen.engine.sampling import BatchParams, sample, uniform_noise
+from ragen.engine.triton_kernels import BLOCK, HEADER, PAGE
+
+MAX_GRAPH_TOKENS = 2048
+"""Prompts of more tokens keep the GPU busy without a graph."""
+
+
+def batch_ladder(largest: int) -> list[int]:
+    """Batch sizes that get a graph; a batch is padded to the next.
+
+    largest 200 -> [1, 2, 4, 8, 16, 32, 48, 64, 96, 128, 192, 200]
+    """
+    ladder = [1, 2, 4, 8, 16]
+    while ladder[-1] < largest:
+        doubled = 2 ** (ladder[-1].bit_length() - 1)  # the power of two below: two rungs for every doubling
+        ladder.append(ladder[-1] + max(16, doubled // 2))
+    return [size for size in ladder if size < largest] + [largest]
+
+
+def rung(ladder: list[int], size: int) -> int | None:
+    """The smallest rung that holds `size`."""
+    return next((candidate for candidate in ladder if candidate >= size), None)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PromptBatch:
+    """New prompt tokens of several sessions; each session's are padded to whole blocks."""
+
+    ids: np.ndarray
+    """[tokens]"""
+    blocks: np.ndarray
+    """[tokens / BLOCK, 3] Slot, first position and number of tokens of each block."""
+    samples: np.ndarray
+    """[samples, 2] Slot that draws a token, and the index of the prompt token it draws after."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Cuts:
+    """What top-p and top-k need, which the kernels do not know."""
+
+    params: list[SamplingParams]
+    seeds: np.ndarray
+    """[rows] uint64"""
+
+
+@dataclass(frozen=True, slots=True)
+class _Pass:
+    """A forward pass of one size, with the buffers it reads and writes."""
+
+    run: Callable[[], None]
+    inputs: Tensor
+    out: Tensor
+    """[2, rows] int32: tokens, and the bits of their float32 log-probs."""
+
+
+class Runner:
+    """A model on one device, ready to prefill and decode sessions in numbered slots."""
+
+    def __init__(self, model: Any, *, num_slots: int, max_model_len: int, use_graphs: bool) -> None:
+        self.decoder = fuse(model)
+        decoder = self.decoder
+        self.device = decoder.embedding.device
+        self.use_graphs = use_graphs
+        self.ladder = batch_ladder(num_slots)
+        self.token_ladder = [64, 128, 256, 512, 1024, MAX_GRAPH_TOKENS] if use_graphs else []
+        cos, sin = decoder.rotary_tables(max_model_len)
+        self.attention = kernels.Attention(
+            num_heads=decoder.num_heads,
+            num_kv_heads=decoder.num_kv_heads,
+            head_dim=decoder.head_dim,
+            scale=decoder.scale,
+            eps=decoder.eps,
+            cos=cos,
+            sin=sin,
+            max_rows=num_slots,
+        )
+        self.pages = PagePool(self.attention.layer_bytes * len(decoder.layers), self.device)
+        self.max_pages = -(-max_model_len // PAGE)
+        self.state = torch.zeros(num_slots, HEADER + self.max_pages, dtype=torch.int64, device=self.device)
+        num_rows = max(num_slots, MAX_GRAPH_TOKENS // BLOCK)
+        self.logits = decoder.head.new_empty(num_rows, len(decoder.head))
+        self._passes: dict[tuple[str, int], _Pass] = {}
+        self._stream = torch.cuda.Stream() if use_graphs else None
+        self._pool = torch.cuda.graph_pool_handle() if use_graphs else None
+
+    # What the host sends
+
+    def write_state(self, slots: list[int], rows: np.ndarray) -> None:
+        """Replace the state of some slots, [slots, HEADER + max_pages]."""
+        self.state.index_copy_(0, self._send(np.array(slots)), self._send(rows))
+
+    def copy_pages(self, pairs: list[tuple[int, int]]) -> None:
+        """Copy pages, (from, to)."""
+        if pairs:
+            kernels.copy_pages(self._send(np.array(pairs)), self.pages.page_bytes)
+
+    def _send(self, array: np.ndarray) -> Tensor:
+        """Copy to the device without waiting for it."""
+        tensor = torch.from_numpy(np.ascontiguousarray(array, dtype=np.int64))
+        if self.device.type == "cpu":
+            return tensor
+        return tensor.pin_memory().to(self.device, non_blocking=True)
+
+    # Passes
+
+    def decode(self, slots: np.ndarray, *, is_new: bool, cuts: Cuts | None, counts: np.ndarray) -> Tensor:
+        """Draw the next token of each slot; `is_new` says that the list differs from that of the last call.
+
+        `counts` [slots] are the tokens each reply has already. Returns [2, rows >= slots]: tokens and log-prob bits.
+        """
+        size = rung(self.ladder, len(slots))
+        assert size is not None, f"{len(slots)} slots are more than there are"
+        key = ("decode", size)
+        if key not in self._passes:
+            inputs = torch.full((size,), -1, dtype=torch.int64, device=self.device)
+            out = torch.empty(2, size, dtype=torch.int32, device=self.device)
+            self._passes[key] = self._captured(inputs, out, self._decode)
+            is_new = True
+        chosen = self._passes[key]
+        if is_new:
+            padded = np.full(size, -1)
+            padded[: len(slots)] = slots
+            chosen.inputs.copy_(self._send(padded), non_blocking=True)
+        chosen.run()
+        if cuts is not None:
+            self._cut(self.logits[: len(slots)], chosen.out, slots, cuts, counts)
+        return chosen.out
+
+    def prefill(self, batch: PromptBatch, cuts: Cuts | None) -> Tensor:
+        """Compute prompt tokens and draw the first token of the replies whose prompt is complete."""
+        num_samples = len(batch.samples)
+        size = rung(self.token_ladder, max(len(batch.ids), num_samples * BLOCK))
+        if size is None:
+            size, rows = len(batch.ids), num_samples
+        else:
+            rows = size // BLOCK
+        inputs = np.concatenate(
+            [
+                _padded(batch.ids, size),
+                _padded(batch.blocks.ravel(), 3 * size // BLOCK),
+                _padded(batch.samples[:, 0], rows, -1),
+                _padded(batch.samples[:, 1], rows),
+            ]
+        )
+        key = ("prefill", size)
+        if size not in self.token_ladder:
+            out = torch.empty(2, rows, dtype=torch.int32, device=self.device)
+            self._prefill(self._send(inputs), out, num_tokens=size)
+        else:
+            if key not in self._passes:
+                buffer = self._send(_padded(np.array([]), len(inputs)))
+                buffer[size + 3 * size // BLOCK :][:rows] = -1
+                out = torch.empty(2, rows, dtype=torch.int32, device=self.device)
+                self._passes[key] = self._captured(
+                    buffer, out, lambda inputs, out: self._prefill(inputs, out, num_tokens=size)
+                )
+            self._passes[key].inputs.copy_(self._send(inputs), non_blocking=True)
+            self._passes[key].run()
+            out = self._passes[key].out
+        if cuts is not None and num_samples:
+            counts = np.zeros(num_samples, dtype=np.int64)
+            self._cut(self.logits[:num_samples], out, batch.samples[:, 0], cuts, counts)
+        return out
+
+    def _captured(self, inputs: Tensor, out: Tensor, run: Callable[[Tensor, Tensor], None]) -> _Pass:
+        """The pass as a graph. `inputs` must name no session yet: a capture also runs the pass once."""
+        if not self.use_graphs:
+            return _Pass(lambda: run(inputs, out), inputs, out)
+        assert self._stream is not None
+        self._stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(self._stream):
+            run(inputs, out)  # compiles kernels and lets libraries choose theirs
+            graph = torch.cuda.CUDAGraph()
+            graph.capture_begin(pool=self._pool, capture_error_mode="thread_local")
+            run(inputs, out)
+            graph.capture_end()
+        torch.cuda.current_stream().wait_stream(self._stream)
+        return _Pass(graph.replay, inputs, out)
+
+    def _decode(self, slots: Tensor, out: Tensor) -> None:
+        x = kernels.embed_last(slots, self.state, self.decoder.embedding)
+
+        def attend(index: int, layer: Layer, qkv: Tensor) -> Tensor:
+            return self.attention.decode(index, qkv, layer.head_norms, slots, self.state)
+
+        self._draw(self._layers(x, attend), slots, out, advance=True)
+
+    def _prefill(self, inputs: Tensor, out: Tensor, *, num_tokens: int) -> None:
+        rows = out.shape[1]
+        ids, blocks, slots, sources = inputs.split([num_tokens, 3 * num_tokens // BLOCK, rows, rows])
+        x = kernels.embed(ids, self.decoder.embedding)
+
+        def attend(index: int, layer: Layer, qkv: Tensor) -> Tensor:
+            return self.attention.prefill(index, qkv, layer.head_norms, blocks, self.state)
+
+        x = self._layers(x, attend)
+        if rows:
+            self._draw(x[sources], slots, out, advance=False)
+
+    def _layers(self, x: Tensor, attend: Callable[[int, Layer, Tensor], Tensor]) -> Tensor:
+        """Hidden states [tokens, hidden] after all layers; residuals are added by the matrix products."""
+        eps = self.decoder.eps
+        for index, layer in enumerate(self.decoder.layers):
+            normed = kernels.rms_norm(x, layer.input_norm, eps)
+            qkv = torch.nn.functional.linear(normed, layer.qkv, layer.qkv_bias)
+            x.addmm_(attend(index, layer, qkv), layer.output.t())
+            normed = kernels.rms_norm(x, layer.mlp_norm, eps)
+            x.addmm_(kernels.silu_mul(normed @ layer.gate_up.t()), layer.down.t())
+        return x
+
+    def _draw(self, x: Tensor, slots: Tensor, out: Tensor, *, advance: bool) -> None:
+        decoder = self.decoder
+        logits = self.logits[: len(slots)]
+        torch.mm(kernels.rms_norm(x, decoder.norm, decoder.eps), decoder.head.t(), out=logits)
+        kernels.draw(logits, slots, self.state, out, advance=advance)
+
+    def _cut(self, logits: Tensor, out: Tensor, slots: np.ndarray, cuts: Cuts, counts: np.ndarray) -> None:
+        """Draw again, inside the nucleus and the likeliest k."""
+        noise = uniform_noise(cuts.seeds, counts)
+        tokens, logprobs = sample(logits, BatchParams(cuts.params, self.device), noise)
+        out[0, : len(slots)] = tokens
+        out[1, : len(slots)] = logprobs.view(torch.int32)
+        self.state[self._send(slots), kernels.TOKEN] = tokens
+
+
+def _padded(values: np.ndarray, size: int, filler: int = 0) -> np.ndarray:
+    padded = np.full(size, filler, dtype=np.int64)
+    padded[: len(values)] = values
+    return padded

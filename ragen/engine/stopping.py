@@ -1,0 +1,57 @@
+"""When a reply is over."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ragen.engine.base import SamplingParams, StopReason
+
+
+class StopRules:
+    """Stop tokens, stop strings and lengths; `vocab` is asked for by the quick test of many replies at once alone."""
+
+    def __init__(self, tokenizer: Any, *, vocab: int = 0) -> None:
+        self.tokenizer, self.vocab = tokenizer, vocab
+        self._enders: dict[tuple[str, ...], set[int]] = {}
+        self._indices: dict[tuple[tuple[int, ...], tuple[str, ...]], int] = {}
+        self._can_end = np.zeros((0, vocab), dtype=bool)
+
+    def index(self, params: SamplingParams) -> int:
+        """Number of the rule these parameters ask for."""
+        key = (params.stop_token_ids, params.stop_strings)
+        if key not in self._indices:
+            row = np.zeros((1, self.vocab), dtype=bool)
+            enders = {*params.stop_token_ids, *self.tokens_that_can_end(params.stop_strings)}
+            row[0, [token for token in enders if token < self.vocab]] = True
+            self._indices[key] = len(self._can_end)
+            self._can_end = np.concatenate([self._can_end, row])
+        return self._indices[key]
+
+    def may_end(self, rules: np.ndarray, tokens: np.ndarray) -> np.ndarray:
+        """False where a reply under that rule cannot end with that token, unless it is as long as allowed."""
+        return self._can_end[rules, tokens]
+
+    def reason(self, params: SamplingParams, token_ids: list[int]) -> StopReason | None:
+        """Why a reply ends with its last token, if it does."""
+        token = token_ids[-1]
+        if token in params.stop_token_ids:
+            return StopReason.STOP_TOKEN
+        if params.stop_strings and token in self.tokens_that_can_end(params.stop_strings):
+            # A stop string of n characters is spread over at most n tokens, and a character over at most 4.
+            tail = self.tokenizer.decode(token_ids[-4 * max(map(len, params.stop_strings)) :])
+            own = len(self.tokenizer.decode([token]))
+            if any(tail.find(s, max(0, len(tail) - own - len(s) + 1)) >= 0 for s in params.stop_strings):
+                return StopReason.STOP_STRING
+        return StopReason.LENGTH if len(token_ids) >= params.max_tokens else None
+
+    def tokens_that_can_end(self, stop_strings: tuple[str, ...]) -> set[int]:
+        """Tokens that hold the last character of a stop string; only after these is text looked at."""
+        if not stop_strings:
+            return set()
+        if stop_strings not in self._enders:
+            last = {s[-1] for s in stop_strings}
+            texts = self.tokenizer.batch_decode([[i] for i in range(len(self.tokenizer))])
+            self._enders[stop_strings] = {i for i, text in enumerate(texts) if last & set(text) or "\ufffd" in text}
+        return self._enders[stop_strings]

@@ -1,0 +1,7 @@
+"""`python -m ragen.legacy ENV key=value ...`, which train.sh calls."""
+
+import sys
+
+from ragen.legacy.command import main
+
+sys.exit(main())

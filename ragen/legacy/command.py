@@ -1,0 +1,61 @@
+"""`bash train.sh ENV key=value ...`: the base experiments as they were typed, on the normal trainer."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shlex
+import sys
+from collections.abc import Sequence
+
+from ragen.config.load import load_config
+from ragen.errors import RagenError
+from ragen.legacy.settings import Settings, read_settings
+from ragen.legacy.translate import Change, run_kind, translate
+from ragen.sft.config import load_sft
+
+DEFAULT_ENV = "sokoban"
+PROGRAMS = {"rl": "python train.py", "sft": "ragen sft"}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="bash train.sh", description=__doc__, epilog="Keys: docs/legacy.md")
+    parser.add_argument("--show", action="store_true", help="print what the command means today, and do nothing")
+    parser.add_argument("words", nargs="*", metavar="ENV key=value", help="sokoban, frozenlake or two_armed_bandit")
+    args = parser.parse_intermixed_args(argv)
+    env, arguments = DEFAULT_ENV, args.words
+    if arguments and "=" not in arguments[0]:
+        env, *arguments = arguments
+    try:
+        settings = read_settings(env, arguments, os.environ)
+        changes = translate(settings)
+        if args.show:
+            show(settings, changes)
+            return 0
+        return run(settings, changes)
+    except RagenError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+
+
+def run(settings: Settings, changes: Sequence[Change]) -> int:
+    overrides = [change.override for change in changes]
+    if run_kind(settings) == "sft":
+        from ragen.sft.command import main as sft
+
+        return sft(overrides)
+    from ragen.trainer.command import main as train
+
+    return train(overrides)
+
+
+def show(settings: Settings, changes: Sequence[Change]) -> None:
+    """Every key of the command line with what it became, and the whole modern command."""
+    kind = run_kind(settings)
+    load = load_sft if kind == "sft" else load_config
+    load("base", [change.override for change in changes])  # says what is wrong
+    for key in sorted(settings.given):
+        became = [change.override for change in changes if change.source == key]
+        print(f"# {key}={settings[key]}  ->  {', '.join(became) or 'nothing of its own'}")
+    lines = [PROGRAMS[kind], *(shlex.quote(change.override) for change in changes)]
+    print(" \\\n    ".join(lines))

@@ -1,0 +1,299 @@
+"""`bash scripts/hyperparam_search.sh`: search one group of hyper-parameters, keep the best, build the next on it.
+
+Runs are legacy commands on the sweep scheduler. Scores and ends are read from run directories; a search that was
+killed and is started again leaves out the runs that have ended.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from ragen.config import Config, load_config
+from ragen.errors import ConfigError, RagenError
+from ragen.legacy.settings import check_env, read_settings
+from ragen.legacy.translate import translate
+from ragen.sweeps.backend import LocalBackend
+from ragen.sweeps.plan import check_ready
+from ragen.sweeps.results import SummaryLog, outcome_before, write_result
+from ragen.sweeps.run import DONE, Outcome, Run, read_records, shell_line
+from ragen.sweeps.scheduler import Scheduler
+from ragen.sweeps.slots import Machine, Slot, cut_slots, find_machine
+from ragen.sweeps.view import make_view
+from ragen.tracking.console import console, print_table
+from ragen.tracking.rundir import write_atomic
+from ragen.trainer.checkpoint import LATEST
+
+DEFAULT_MODEL = "Qwen/Qwen2.5-3B-Instruct"
+GROUPS: dict[int, dict[str, tuple[str, ...]]] = {
+    1: {"train_batch_size": ("4", "8", "16"), "n_rollout": ("4", "8", "16")},
+    2: {"actor_lr": ("5e-7", "1e-6", "5e-6", "1e-5")},
+    3: {"kl_coef": ("0.001", "0.005", "0.01", "0.04", "0.1", "0.5")},
+    4: {"max_turns": ("2", "5", "8"), "temperature": ("0.1", "0.5", "1")},
+}
+"""Group -> what it searches."""
+DEFAULTS = {
+    "train_batch_size": "8",
+    "n_rollout": "16",
+    "actor_lr": "1e-6",
+    "kl_coef": "0.04",
+    "max_turns": "5",
+    "temperature": "1.0",
+}
+"""Values of what has not been searched."""
+OPTIMIZATION = ("actor_lr", "kl_coef")
+FIXED = (
+    "optimization.adv_estimator=grpo",
+    "training.train_data_num=500",
+    "training.val_data_num=50",
+    "training.total_epochs=1",
+    "trainer.save_freq=-1",  # what counts is the score; a checkpoint of every run would fill a disk
+)
+LOGS = Path("log/terminal")
+RUN_LOGS = LOGS / "hyper_param_search_logs"
+BEST = Path("log/searched_hyper_params")
+MAX_MEMORY_USED = 0.5
+"""A GPU with more of its memory taken belongs to somebody else."""
+
+Params = dict[str, str]
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    argv = list(sys.argv[1:] if argv is None else argv)
+    args = parser().parse_intermixed_args(argv)
+    try:
+        return search(args, argv)
+    except RagenError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+
+
+def parser() -> argparse.ArgumentParser:
+    found = argparse.ArgumentParser(
+        prog="bash scripts/hyperparam_search.sh", description=__doc__, epilog="docs/legacy.md", allow_abbrev=False
+    )
+    found.add_argument("--env_name", required=True, help="two_armed_bandit, sokoban or frozenlake")
+    found.add_argument("--exp_base_name", default="hyperparam_searching", help="begins every run's name (%(default)s)")
+    found.add_argument("--search_group", type=int, choices=GROUPS, required=True, help="what is searched")
+    found.add_argument("--base_model", default=DEFAULT_MODEL, help="the model (%(default)s)")
+    found.add_argument("--parallel", action="store_true", help="one run on every n_gpus GPUs, side by side")
+    found.add_argument("--n_gpus", type=int, default=1, help="GPUs of one run (%(default)s)")
+    found.add_argument("--micro_batch_size", type=int, default=2, help="episodes per pass, over its GPUs (%(default)s)")
+    found.add_argument("--dry_run", action="store_true", help="print the commands; nothing is run or stored")
+    for name in (*DEFAULTS, "ppo_batch_size"):
+        found.add_argument(f"--{name}", metavar="VALUE", help=f"fixed value of {legacy_key(name)}")
+    found.add_argument("overrides", nargs="*", metavar="key=value", help="further legacy keys for every run")
+    return found
+
+
+def legacy_key(name: str) -> str:
+    """actor_lr -> optimization.actor_lr"""
+    return f"{'optimization' if name in OPTIMIZATION else 'training'}.{name}"
+
+
+def search(args: argparse.Namespace, argv: Sequence[str]) -> int:
+    """Plan, run what has not been run, and store the best setting."""
+    check_env(args.env_name)
+    if not 1 <= args.n_gpus <= args.micro_batch_size:
+        raise ConfigError(
+            f"--micro_batch_size is {args.micro_batch_size}, --n_gpus is {args.n_gpus}. "
+            "Every GPU needs an episode: make micro_batch_size at least n_gpus, and n_gpus at least 1."
+        )
+    slots = find_slots(args)
+    planned = plan(args)
+    runs = [run for run, _, _ in planned]
+    done = {run.name: outcome_before(run) for run in runs if run.is_done()}
+    if args.dry_run:
+        for run in runs:
+            note = " (done before)" if run.name in done else ""
+            print(f"\n# {run.name}{note}, log {run.log}\n{shell_line(run.command)}")
+        return 0
+    for run in runs:
+        check_folder(run)
+    check_ready([(run, config) for run, config, _ in planned])
+    path = LOGS / f"hyperparam_search_{args.exp_base_name}_{time.strftime('%Y%m%d_%H%M%S')}.log"
+    summary = SummaryLog(path, [f"=== bash scripts/hyperparam_search.sh {shell_line(argv)} ==="])
+    for run in runs:
+        if run.name in done:
+            summary.add(with_score(run), done[run.name])
+
+    def on_end(run: Run, outcome: Outcome) -> None:
+        write_result(with_score(run), outcome)
+        summary.add(with_score(run), outcome)
+
+    scheduler = Scheduler(runs, LocalBackend(slots), view=make_view(), on_end=on_end)
+    scheduler.skip(done)
+    ended_by = scheduler.work()
+    outcomes = {state.run.name: state.outcome for state in scheduler.states}
+    summary.finish(outcomes, [with_score(run) for run in runs])
+    print(f"Summary: {path}")
+    if ended_by is not None:
+        print("Interrupted. The same command goes on with the runs that have not ended.", file=sys.stderr)
+        return 128 + ended_by
+    return conclude(args, [(run, params) for run, _, params in planned], outcomes)
+
+
+# --- the plan
+
+
+def plan(args: argparse.Namespace) -> list[tuple[Run, Config, Params]]:
+    """Every combination of the group's values as a run, with its configuration and parameters."""
+    grid = GROUPS[args.search_group]
+    for name in grid:
+        if getattr(args, name) is not None:
+            raise ConfigError(f"--{name} is what group {args.search_group} searches. Leave it out.")
+    fixed = fixed_values(args)
+    planned = []
+    for values in itertools.product(*grid.values()):
+        chosen = dict(zip(grid, values, strict=True))
+        params = {name: chosen.get(name, fixed.get(name, "")) for name in DEFAULTS}
+        episodes = int(params["train_batch_size"]) * int(params["n_rollout"])
+        params["ppo_batch_size"] = args.ppo_batch_size or str(episodes)
+        params["micro_batch_size"] = str(args.micro_batch_size)
+        name = "_".join([args.exp_base_name, *(f"{key}_{value}" for key, value in chosen.items())])
+        words = [
+            f"model.base_model={args.base_model}",
+            f"model.experiment_name={name}",
+            f"system.n_gpus={args.n_gpus}",
+            *FIXED,
+            *(f"{legacy_key(key)}={value}" for key, value in params.items()),
+            *args.overrides,
+        ]
+        changes = translate(read_settings(args.env_name, words, os.environ))
+        config = load_config("base", [change.override for change in changes])
+        run = Run(
+            name=name,
+            command=(sys.executable, "-m", "ragen.legacy", args.env_name, *words),
+            log=RUN_LOGS / f"exp_{name}.log",
+            run_dir=Path(config.trainer.default_local_dir),
+            total_steps=config.trainer.total_training_steps,
+            fields=chosen,
+        )
+        planned.append((run, config, params))
+    return planned
+
+
+def fixed_values(args: argparse.Namespace) -> Params:
+    """What is not searched: from the command line, else the best of an earlier group, else the default."""
+    values: Params = {}
+    for group, grid in GROUPS.items():
+        if group == args.search_group:
+            continue
+        given = {name: getattr(args, name) for name in grid if getattr(args, name) is not None}
+        stored = read_best(group, args) if group < args.search_group and len(given) < len(grid) else {}
+        values |= {name: given.get(name) or stored.get(name) or DEFAULTS[name] for name in grid}
+    return values
+
+
+def read_best(group: int, args: argparse.Namespace) -> Params:
+    """The stored best of a group; empty, with a note, when it has not been searched."""
+    path = BEST / f"searched_params_group_{group}.json"
+    if not path.exists():
+        defaults = ", ".join(f"{name}={DEFAULTS[name]}" for name in GROUPS[group])
+        print(f"note: group {group} has not been searched here ({path}); its defaults are taken: {defaults}")
+        return {}
+    record = json.loads(path.read_text())
+    for key in ("env_name", "base_model"):
+        if record[key] != getattr(args, key):
+            print(f"note: the best of group {group} was found with {key}={record[key]}, not {getattr(args, key)}")
+    return {name: f"{record[name]:g}" for name in GROUPS[group]}
+
+
+def check_folder(run: Run) -> None:
+    """A run must not go on from checkpoints of another command."""
+    if (run.run_dir / LATEST).exists() and not run.is_last_command():
+        raise ConfigError(
+            f"{run.run_dir} holds checkpoints of another command, from which this run would go on. "
+            "Use another --exp_base_name, or remove the folder."
+        )
+
+
+def find_slots(args: argparse.Namespace) -> list[Slot]:
+    """Groups of n_gpus GPUs that nobody else uses; one of them without --parallel."""
+    machine: Machine = find_machine(None)
+    if machine.note:
+        print(machine.note)
+    if not machine.gpus:
+        return [Slot(devices="", size=1, label="1xCPU")]
+    busy = busy_gpus()
+    free = tuple(gpu for gpu in machine.gpus if gpu not in busy)
+    if len(free) < args.n_gpus:
+        raise ConfigError(
+            f"--n_gpus is {args.n_gpus}, but of the GPUs {','.join(machine.gpus)} only {len(free)} have half of their "
+            "memory free. Wait, or lower --n_gpus."
+        )
+    slots = cut_slots(replace(machine, gpus=free[: len(free) // args.n_gpus * args.n_gpus]), args.n_gpus)
+    return slots if args.parallel else slots[:1]
+
+
+def busy_gpus() -> set[str]:
+    """GPUs with more than half of their memory taken, as far as nvidia-smi says."""
+    command = ["nvidia-smi", "--query-gpu=index,memory.used,memory.total", "--format=csv,noheader,nounits"]
+    try:
+        answer = subprocess.run(command, capture_output=True, text=True, timeout=30, check=True).stdout
+        rows = [[field.strip() for field in line.split(",")] for line in answer.splitlines() if line.strip()]
+        return {gpu for gpu, used, total in rows if float(used) >= MAX_MEMORY_USED * float(total)}
+    except (OSError, subprocess.SubprocessError, ValueError):
+        return set()
+
+
+# --- the result
+
+
+def score_of(run: Run) -> float | None:
+    """The score of the last validation, the mean over its environments."""
+    for record in reversed(read_records(run.run_dir)):
+        values = [
+            v for k, v in record.items() if k.startswith("val-env/") and k.count("/") == 2 and k.endswith("/score")
+        ]
+        if values:
+            return fmean(values)
+    return None
+
+
+def with_score(run: Run) -> Run:
+    """The run with its score in its result line."""
+    score = score_of(run)
+    return replace(run, fields={**run.fields, "score": "N/A" if score is None else f"{score:.4f}"})
+
+
+def conclude(args: argparse.Namespace, runs: Sequence[tuple[Run, Params]], outcomes: Mapping[str, Outcome]) -> int:
+    """Show the scores and store the best setting; without a score of every run there is no best."""
+    scored = [(score_of(run) if outcomes[run.name].status in DONE else None, run, params) for run, params in runs]
+    rows = [[run.name, "failed" if score is None else f"{score:.4f}"] for score, run, _ in scored]
+    print_table(f"Search group {args.search_group}, {args.env_name}", ("run", "validation score"), rows)
+    failed = [run for score, run, _ in scored if score is None]
+    if failed:
+        print(
+            f"error: {len(failed)} of {len(runs)} runs have no score, the first: {failed[0].log}. Nothing is stored; "
+            "the same command runs them again.",
+            file=sys.stderr,
+        )
+        return 1
+    score, run, params = max(scored, key=lambda entry: entry[0] or 0.0)
+    path = BEST / f"searched_params_group_{args.search_group}.json"
+    record: dict[str, Any] = {
+        "env_name": args.env_name,
+        "base_model": args.base_model,
+        "experiment_name": run.name,
+        "score": score,
+        **{name: json.loads(f"{float(value):g}") for name, value in params.items()},
+    }
+    write_atomic(path, json.dumps(record, indent=2) + "\n")
+    best = ", ".join(f"{name}={value}" for name, value in run.fields.items())
+    console.print(f"Best: {best} (score {score:.4f}), stored in {path}", soft_wrap=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,316 @@
+"""The figures and files of one gradient analysis."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ragen.plotting.buckets import COMPONENTS, PREFILTER_PREFIX, Analysis, Bucket
+from ragen.plotting.history import Metrics, Step
+from ragen.plotting.style import (
+    BLUE,
+    GREEN,
+    GREY,
+    MARKER,
+    ORANGE,
+    PURPLE,
+    Interval,
+    bucket_ticks,
+    clean,
+    draw_bars,
+    error_bars,
+    from_zero,
+    label_points,
+    new_figure,
+    number,
+    save_figure,
+    say,
+)
+from ragen.tracking.rundir import write_atomic
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+COLORS = {"task": BLUE, "entropy": ORANGE, "kl": GREEN}
+REGULARIZERS = ("kl", "entropy")
+BUCKET_AXIS = "reward-variance bucket (Q1 lowest)"
+STD_AXIS = "reward std within a group"
+NORM_AXIS = "L2 norm of the gradient"
+
+
+def draw_norms(analysis: Analysis) -> Figure:
+    """Gradient norm of each term per bucket, above a table of what is in the buckets."""
+    figure = new_figure(12.6, 5.8)
+    grid = figure.add_gridspec(2, 3, height_ratios=[3.2, 1.2])
+    for column, component in enumerate(("kl", "entropy", "task")):
+        axis = figure.add_subplot(grid[0, column])
+        clean(axis, f"{COMPONENTS[component]} gradient", xlabel=BUCKET_AXIS, ylabel=NORM_AXIS)
+        if not analysis.is_on(component):
+            say(axis, analysis.why_zero(component))
+            continue
+        values, intervals = analysis.values(component), analysis.intervals(component)
+        color = COLORS[component]
+        draw_bars(axis, analysis.labels, values, color=color, intervals=intervals, interval_label="95 % bootstrap")
+        _draw_debiased(axis, analysis, component)
+        if whole := analysis.whole[component]:
+            axis.axhline(whole, color=GREY, linestyle="--", linewidth=1, label=f"all samples ({number(whole)})")
+            from_zero(axis)
+        if axis.get_legend_handles_labels()[0]:
+            # Above the data: the norms grow to the right, and labels stand on the bars.
+            axis.set_ylim(top=axis.get_ylim()[1] * 1.22)
+            axis.legend(fontsize=8, loc="upper left", frameon=False, ncols=2, columnspacing=1, handlelength=1.4)
+    _draw_bucket_table(figure.add_subplot(grid[1, :]), analysis)
+    return _titled(figure, "Gradient norm per reward-variance bucket", analysis)
+
+
+def draw_losses(analysis: Analysis) -> Figure:
+    """The terms of the actor's loss per bucket."""
+    figure = new_figure(9.6, 6.6)
+    titles = {"policy": "policy loss", "entropy": "entropy loss", "kl": "KL loss", "total": "total loss"}
+    colors = {"policy": BLUE, "entropy": ORANGE, "kl": GREEN, "total": PURPLE}
+    axes = figure.subplots(2, 2).flat
+    for axis, (name, title) in zip(axes, titles.items(), strict=True):
+        clean(axis, title, xlabel=BUCKET_AXIS, ylabel="loss, with its coefficient" if name in COLORS else "loss")
+        values = analysis.values(f"loss/{name}")
+        component = "task" if name == "policy" else name
+        # A policy loss of exactly zero is a value; a term without loss and gradient is switched off.
+        if component in ("entropy", "kl") and not any(values) and not analysis.is_on(component):
+            say(axis, analysis.why_zero(component))
+        else:
+            draw_bars(axis, analysis.labels, values, color=colors[name])
+    return _titled(figure, "Loss per reward-variance bucket", analysis)
+
+
+def draw_reward_std(analysis: Analysis) -> Figure:
+    """Mean reward std of each bucket, with its smallest and largest."""
+    figure = new_figure(6.4, 4.2)
+    axis = figure.subplots()
+    clean(axis, "mean over the groups, whiskers: smallest and largest", xlabel=BUCKET_AXIS, ylabel=STD_AXIS)
+    _draw_std_bars(axis, analysis)
+    return _titled(figure, "Reward std per bucket", analysis)
+
+
+def draw_normed(analysis: Analysis) -> Figure:
+    """Gradient norms divided by the samples and by the tokens of their bucket, each on its own axis."""
+    figure = new_figure(14.4, 4.2)
+    for axis, component in zip(figure.subplots(1, 3), ("kl", "entropy", "task"), strict=True):
+        clean(axis, f"{COMPONENTS[component]} gradient", xlabel=BUCKET_AXIS, ylabel="norm / samples")
+        if not analysis.is_on(component):
+            say(axis, analysis.why_zero(component))
+            continue
+        right = axis.twinx()
+        right.set_ylabel("norm / tokens (hatched)")
+        right.spines["top"].set_visible(False)
+        places = range(len(analysis.buckets))
+        for side, offset, unit, hatch in ((axis, -0.2, "sample", ""), (right, 0.2, "token", "////")):
+            side.bar(
+                [place + offset for place in places],
+                analysis.values(f"per_{unit}/{component}"),
+                width=0.38,
+                color=COLORS[component],
+                alpha=0.9 if not hatch else 0.55,
+                hatch=hatch,
+                edgecolor="white",
+                linewidth=0,
+                label=f"per {unit}",
+            )
+            from_zero(side, room=0.2)
+        bucket_ticks(axis, analysis.labels)
+        handles = [bar for side in (axis, right) for bar in side.get_legend_handles_labels()[0]]
+        axis.legend(handles, ["per sample", "per token"], fontsize=8, loc="upper left", frameon=False, ncols=2)
+    return _titled(figure, "Gradient norm per sample and per token", analysis)
+
+
+def draw_summary(analysis: Analysis) -> Figure:
+    """Reward std per bucket, then the norms against it; with noise measures also how alike two halves are."""
+    has_noise = analysis.has("split_half_cosine/task")
+    figure = new_figure(10.4, 8.0) if has_noise else new_figure(13.2, 4.4)
+    axes = figure.subplots(*(2, 2) if has_noise else (1, 3)).flat
+    _draw_std_boxes(axes[0], analysis)
+    clean(axes[1], "task gradient", xlabel=f"mean {STD_AXIS}", ylabel=NORM_AXIS)
+    draw_against_std(axes[1], analysis.buckets, ["task"], intervals=analysis.intervals("task"), color=BLUE)
+    clean(axes[2], "regularizer gradients", xlabel=f"mean {STD_AXIS}", ylabel="KL norm + entropy norm")
+    regularizers = [component for component in REGULARIZERS if analysis.is_on(component)]
+    if regularizers:
+        intervals = analysis.intervals(*regularizers)
+        draw_against_std(axes[2], analysis.buckets, regularizers, intervals=intervals, color=GREEN)
+        if len(regularizers) == 1:
+            axes[2].set_ylabel(f"{COMPONENTS[regularizers[0]]} norm (the other is zero)")
+    else:
+        say(axes[2], "\n".join(map(analysis.why_zero, REGULARIZERS)))
+    if has_noise:
+        _draw_split_half(axes[3], analysis)
+    _titled(figure, "Gradient analysis", analysis).draw_without_rendering()
+    label_buckets(axes[1], analysis.buckets, ["task"])
+    if regularizers:
+        label_buckets(axes[2], analysis.buckets, regularizers)
+    return figure
+
+
+def draw_against_std(
+    axis: Axes, buckets: Sequence[Bucket], components: Sequence[str], *, intervals: list[Interval] | None, color: str
+) -> None:
+    """Sum of gradient norms against mean reward std: a labelled point per bucket, hollow where noise is removed."""
+    xs = [bucket["reward_std_mean"] for bucket in buckets]
+    ys = [sum(bucket[component] for component in components) for bucket in buckets]
+    axis.plot(xs, ys, color=color, linewidth=1, alpha=0.35)
+    axis.plot(xs, ys, "o", color=color, markersize=MARKER, label="norm")
+    if intervals:
+        error_bars(axis, xs, ys, intervals, label="95 % bootstrap" + ", summed" * (len(components) > 1))
+        moving = [[component for component in components if bucket[component]] for bucket in buckets]
+        debiased = [
+            sum(bucket.measured(f"norm_debiased/{component}") for component in own)
+            for bucket, own in zip(buckets, moving, strict=True)
+        ]
+        axis.plot(xs, debiased, "D", mfc="white", color=color, ms=5, clip_on=False, label="sampling noise removed")
+    from_zero(axis)
+    axis.margins(x=0.1)
+    if len(axis.get_legend_handles_labels()[0]) > 1:
+        axis.set_ylim(top=axis.get_ylim()[1] * 1.2)
+        axis.legend(fontsize=8, loc="upper left", frameon=False)
+
+
+def label_buckets(axis: Axes, buckets: Sequence[Bucket], components: Sequence[str]) -> None:
+    """Q1, Q2, ... beside the points of `draw_against_std`."""
+    norms = [sum(bucket[component] for component in components) for bucket in buckets]
+    points = {bucket.label: (bucket["reward_std_mean"], norm) for bucket, norm in zip(buckets, norms, strict=True)}
+    label_points(axis, points)
+
+
+def _draw_debiased(axis: Axes, analysis: Analysis, component: str) -> None:
+    if analysis.has(name := f"norm_debiased/{component}"):
+        places = range(len(analysis.buckets))
+        style = {"mfc": "white", "color": "black", "ms": 5, "clip_on": False}
+        axis.plot(places, analysis.measured(name), "D", label="noise removed", **style)
+
+
+def _draw_bucket_table(axis: Axes, analysis: Analysis) -> None:
+    from matplotlib.transforms import Bbox
+
+    axis.set_axis_off()
+    rows = {
+        "reward std, mean": [number(value) for value in analysis.values("reward_std_mean")],
+        "reward std, min": [number(value) for value in analysis.values("reward_std_min")],
+        "reward std, max": [number(value) for value in analysis.values("reward_std_max")],
+        "groups": [f"{value:.0f}" for value in analysis.values("group_rv_count")],
+        "samples": [f"{value:.0f}" for value in analysis.values("sample_count")],
+    }
+    table = axis.table(
+        list(rows.values()),
+        cellLoc="center",
+        rowLabels=list(rows),
+        colLabels=analysis.labels,
+        bbox=Bbox.from_bounds(0.1, 0, 0.9, 1),
+        edges="B",
+    )
+    table.auto_set_font_size(False)
+    table.set_fontsize(9)
+
+
+def _draw_std_bars(axis: Axes, analysis: Analysis) -> None:
+    ranges = [bucket.std_range for bucket in analysis.buckets]
+    draw_bars(axis, analysis.labels, analysis.values("reward_std_mean"), color=BLUE, intervals=ranges)
+    if not any(analysis.values("reward_std_mean")):
+        axis.text(0.5, 0.5, "0 in every bucket", transform=axis.transAxes, ha="center", color=GREY)
+
+
+def _draw_std_boxes(axis: Axes, analysis: Analysis) -> None:
+    """Box plots of the groups where the tables belong to the logged numbers, otherwise means with extremes."""
+    if not all(bucket.has_true_table for bucket in analysis.buckets):
+        clean(axis, "mean, smallest and largest", xlabel=BUCKET_AXIS, ylabel=STD_AXIS)
+        _draw_std_bars(axis, analysis)
+        return
+    clean(axis, "groups of each bucket", xlabel=BUCKET_AXIS, ylabel=STD_AXIS)
+    places = range(len(analysis.buckets))
+    axis.boxplot(
+        [bucket.group_stds for bucket in analysis.buckets],
+        positions=places,
+        widths=0.6,
+        showfliers=False,
+        whis=(0, 100),
+        patch_artist=True,
+        boxprops={"facecolor": BLUE, "alpha": 0.3},
+        medianprops={"color": "black"},
+    )
+    for place, bucket in zip(places, analysis.buckets, strict=True):
+        stds = sorted(bucket.group_stds)
+        # Spread by rank, so that equal values stay visible.
+        spread = [place + 0.4 * ((rank * 0.618) % 1 - 0.5) for rank in range(len(stds))]
+        axis.plot(spread, stds, ".", color=BLUE, markersize=3, alpha=0.7)
+    bucket_ticks(axis, analysis.labels)
+    from_zero(axis)
+
+
+def _draw_split_half(axis: Axes, analysis: Analysis) -> None:
+    """The cosine between the gradients of two halves of a bucket: 1 is all signal, 0 all noise."""
+    clean(
+        axis,
+        "split-half cosine: 0 is pure noise, 1 pure signal",
+        xlabel=BUCKET_AXIS,
+        ylabel="cosine between the gradients of two halves",
+    )
+    places = range(len(analysis.buckets))
+    markers = {"task": ("o", 6), "entropy": ("s", 8), "kl": ("^", 5)}  # sizes that show one behind the other
+    lows = [0.0]
+    for component, name in COMPONENTS.items():
+        if analysis.is_on(component) and analysis.has(key := f"split_half_cosine/{component}"):
+            values = analysis.measured(key)
+            marker, size = markers[component]
+            axis.plot(places, values, marker=marker, markersize=size, color=COLORS[component], label=name)
+            lows += values
+    axis.axhline(0, color="black", linewidth=0.8)
+    bucket_ticks(axis, analysis.labels)
+    axis.set_ylim(min(low for low in lows if math.isfinite(low)) - 0.08, 1.22)
+    axis.axhline(1, color=GREY, linewidth=0.8, linestyle=":")
+    axis.legend(fontsize=8, loc="upper left", frameon=False, ncols=3)
+
+
+def _titled(figure: Figure, title: str, analysis: Analysis) -> Figure:
+    where = "latest values" if analysis.step == "summary" else f"step {analysis.step}"
+    batch = " before the filter" if analysis.prefix == PREFILTER_PREFIX else ""
+    figure.suptitle(f"{title}{batch}, {where}", fontsize=12, fontweight="bold")
+    return figure
+
+
+FIGURES: dict[str, Callable[[Analysis], Figure]] = {
+    "summary": draw_summary,
+    "plots": draw_norms,
+    "loss_plots": draw_losses,
+    "reward_std": draw_reward_std,
+    "normed_grads": draw_normed,
+}
+"""Part of the file name -> what draws it."""
+
+
+def write_analysis(analysis: Analysis, metrics: Metrics, folder: Path) -> list[Path]:
+    """The seven files of a step."""
+    start, end = "gradient_analysis", f"step_{analysis.step}"
+    written = [save_figure(draw(analysis), folder / f"{start}_{name}_{end}.png") for name, draw in FIGURES.items()]
+    metrics_file = folder / f"{start}_metrics_{end}.json"
+    write_atomic(metrics_file, metrics_json(metrics, analysis.step))
+    table_file = folder / f"{start}_bucket_rv_table_{end}.csv"
+    write_atomic(table_file, table_csv(analysis))
+    return [*written, metrics_file, table_file]
+
+
+def metrics_json(metrics: Metrics, step: Step) -> str:
+    """Every metric of a step and, as _step, its number; what is not finite is null, which every JSON reader knows."""
+    flat = {name: value if math.isfinite(value) else None for name, value in metrics.items()}
+    if step != "summary":
+        flat["_step"] = step
+    return json.dumps(flat, indent=2, sort_keys=True, allow_nan=False) + "\n"
+
+
+def table_csv(analysis: Analysis) -> str:
+    """bucket,reward_std: a row per group, lowest bucket first."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(["bucket", "reward_std"])
+    writer.writerows([bucket.name, std] for bucket in analysis.buckets for std in bucket.group_stds)
+    return text.getvalue()

@@ -1,0 +1,199 @@
+"""`ragen scaling RUN RUN ...`: finished runs of models of several sizes, in one table and one figure."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import re
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean
+
+import yaml
+
+from ragen.algorithms.statistics import Estimate, success_interval
+from ragen.errors import RagenError
+from ragen.plotting.style import (
+    BLUE,
+    GREEN,
+    GREY,
+    ORANGE,
+    PURPLE,
+    VERMILION,
+    clean,
+    error_lengths,
+    new_figure,
+    save_figure,
+)
+from ragen.tracking.console import print_table
+from ragen.tracking.rundir import read_episodes, read_metrics, read_status, write_atomic
+
+COLORS = (BLUE, ORANGE, GREEN, VERMILION, PURPLE, GREY)
+COLUMNS = (
+    "model",
+    "parameters",
+    "run",
+    "steps",
+    "first success",
+    "best success (step)",
+    "final success",
+    "final score",
+)
+SIZE_IN_NAME = re.compile(r"(\d+(?:[._]\d+)?)\s*([BM])(?![A-Za-z])", re.IGNORECASE)
+UNITS = {"B": 1e9, "M": 1e6}
+NOT_WEIGHTS = ("optimizer.safetensors", "adapter.safetensors")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ScalingRun:
+    """What is compared of a run."""
+
+    name: str
+    model: str
+    num_parameters: float | None
+    """None when neither a checkpoint nor the model's name says."""
+    state: str
+    steps: list[int]
+    """Steps with a validation."""
+    successes: list[float]
+    """[validations] Mean over the environments."""
+    final: Estimate
+    """The last one, with its interval over the levels where the episodes were kept."""
+    final_score: float
+
+
+def read_run(run: Path) -> ScalingRun:
+    """The validations of a run directory; a run without any is an error."""
+    records = [(record["step"], values) for record in read_metrics(run) if (values := of_tags(record, "success"))]
+    if not records:
+        raise RagenError(f"{run} has no validation metrics (val-env/<tag>/success). Train with trainer.test_freq > 0.")
+    config = yaml.safe_load((run / "config.yaml").read_text())
+    model = config["actor_rollout_ref"]["model"]["path"]
+    successes = [fmean(values) for _, values in records]
+    last = records[-1][0]
+    scores = next(
+        (values for record in reversed(read_metrics(run)) if (values := of_tags(record, "score"))), [math.nan]
+    )
+    return ScalingRun(
+        name=config["trainer"]["experiment_name"],
+        model=Path(model).name,
+        num_parameters=count_parameters(run) or size_in_name(model),
+        state=read_status(run)["state"],
+        steps=[step for step, _ in records],
+        successes=successes,
+        final=final_success(run / "episodes" / f"val_step_{last}.jsonl", successes[-1]),
+        final_score=fmean(scores),
+    )
+
+
+def of_tags(record: dict, name: str) -> list[float]:
+    """A validation metric of every environment."""
+    return [v for k, v in record.items() if k.startswith("val-env/") and k.count("/") == 2 and k.endswith(f"/{name}")]
+
+
+def final_success(episodes: Path, mean: float) -> Estimate:
+    """The success with its interval; the plays of one level are not independent."""
+    if not episodes.exists():
+        return Estimate(mean, math.nan, math.nan)
+    played = [episode for episode in read_episodes(episodes) if not episode.status.is_fault]
+    return success_interval([e.is_success for e in played], [(e.tag, e.group_id) for e in played])
+
+
+def count_parameters(run: Path) -> float | None:
+    """Numbers in the weight files of a checkpoint, by their headers; None without a checkpoint."""
+    for actor in sorted(run.glob("global_step_*/actor")):
+        files = [file for file in actor.glob("*.safetensors") if file.name not in NOT_WEIGHTS]
+        if files:
+            return float(sum(map(num_elements, files)))
+    return None
+
+
+def num_elements(file: Path) -> int:
+    """Elements of a safetensors file: eight bytes with the length of a JSON header, then the header."""
+    with file.open("rb") as data:
+        (length,) = struct.unpack("<Q", data.read(8))
+        header = json.loads(data.read(length))
+    return sum(math.prod(tensor["shape"]) for name, tensor in header.items() if name != "__metadata__")
+
+
+def size_in_name(model: str) -> float | None:
+    """Qwen/Qwen2.5-0.5B-Instruct -> 5e8"""
+    match = SIZE_IN_NAME.search(Path(model).name)
+    return float(match[1].replace("_", ".")) * UNITS[match[2].upper()] if match else None
+
+
+def short_count(count: float | None) -> str:
+    """494032768 -> 494M, 3.09e9 -> 3.1B, 31000 -> 31k"""
+    if count is None:
+        return "unknown"
+    for limit, unit in ((1e9, "B"), (1e6, "M"), (1e3, "k")):
+        if count >= limit:
+            value = count / limit
+            return f"{value:.1f}{unit}" if value < 10 else f"{value:.0f}{unit}"
+    return f"{count:.0f}"
+
+
+def table_rows(runs: Sequence[ScalingRun]) -> list[list[str]]:
+    rows = []
+    for run in runs:
+        best = max(range(len(run.steps)), key=lambda i: run.successes[i])
+        state = "" if run.state == "finished" else f" ({run.state})"
+        rows.append(
+            [
+                run.model,
+                short_count(run.num_parameters),
+                run.name + state,
+                str(run.steps[-1]),
+                f"{run.successes[0]:.3f}",
+                f"{run.successes[best]:.3f} ({run.steps[best]})",
+                f"{run.final.mean:.3f}" if math.isnan(run.final.low) else f"{run.final}",
+                f"{run.final_score:.2f}",
+            ]
+        )
+    return rows
+
+
+def plot_scaling(runs: Sequence[ScalingRun], out: Path) -> Path:
+    """Left: success while training, a curve per run. Right: final success against the number of parameters."""
+    figure = new_figure(11, 4.4)
+    curves, sizes = figure.subplots(1, 2)
+    for index, run in enumerate(runs):
+        color = COLORS[index % len(COLORS)]
+        label = f"{run.model} ({short_count(run.num_parameters)}), {run.name}"
+        curves.plot(run.steps, run.successes, marker="o", markersize=3.5, color=color, label=label)
+        if run.num_parameters:
+            has_interval = not math.isnan(run.final.low)
+            bars = error_lengths([run.final.mean], [(run.final.low, run.final.high)]) if has_interval else None
+            sizes.errorbar([run.num_parameters], [run.final.mean], yerr=bars, marker="o", capsize=3, color=color)
+    clean(curves, "Validation success", xlabel="training step", ylabel="success")
+    clean(sizes, "Final success, 95 % intervals over levels", xlabel="parameters", ylabel="success")
+    if any(run.num_parameters for run in runs):
+        sizes.set_xscale("log")
+    for axis in (curves, sizes):
+        axis.set_ylim(-0.03, 1.03)
+    curves.legend(fontsize=7)
+    return save_figure(figure, out)
+
+
+def to_markdown(rows: Sequence[Sequence[str]]) -> str:
+    lines = [COLUMNS, tuple("---" for _ in COLUMNS), *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines) + "\n"
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(
+        prog="ragen scaling", description="Compare runs of models of several sizes: one table, one figure."
+    )
+    parser.add_argument("runs", type=Path, nargs="+", metavar="RUN", help="run directories")
+    parser.add_argument("--out", type=Path, default=Path("results/scaling"), help="folder of both (%(default)s)")
+    args = parser.parse_args(argv)
+    runs = sorted(map(read_run, args.runs), key=lambda run: (run.num_parameters or 0.0, run.name))
+    rows = table_rows(runs)
+    print_table(f"Model scaling, {len(runs)} runs", COLUMNS, rows)
+    write_atomic(args.out / "scaling.md", to_markdown(rows))
+    figure = plot_scaling(runs, args.out / "scaling.png")
+    print(f"wrote {args.out / 'scaling.md'} and {figure}")
+    return 0

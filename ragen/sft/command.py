@@ -1,0 +1,239 @@
+"""`ragen sft`: demonstrations of the solver, supervised training, merging, and a validation by real rollouts.
+
+    <output_dir>/config.yaml, sft.json, metrics.jsonl, status.json, train.log
+    <output_dir>/lora_weights/global_step_<N>/actor   adapters and optimizer after each epoch (weights/... without LoRA)
+    <output_dir>/merged_model/                        the checkpoint with the lowest loss as a whole model; validate.log
+    <output_dir>/validation/                          the episodes that the merged model played
+
+A command that is started again goes on where it was; a finished stage is not repeated.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import gc
+import json
+import os
+import shutil
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from ragen.config import Config, argument_parser
+from ragen.config.load import to_dict
+from ragen.config.show import to_yaml
+from ragen.errors import ConfigError, RagenError
+from ragen.sft.config import SftConfig, load_sft
+from ragen.tracking.console import console, step_line
+from ragen.tracking.rundir import RunDir, read_status, write_atomic
+from ragen.tracking.tracker import Trackers, check_names
+from ragen.trainer.checkpoint import find_resume, read_state, save_checkpoint, step_of
+
+ROLE = "actor"
+FREE = ("output_dir", "data_dir", "num_processes", "micro_batch_size", "validate_merged")
+"""Keys of sft that may differ when a run is continued."""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    parser = argument_parser(
+        "Supervised training on demonstrations of the solver: data, training, merging, validation. Beside the keys of "
+        "the normal configuration (model_path, lora.*, es_manager.train.env_configs.tags, ...) it takes those of "
+        "config/sft/sft.yaml (sft.epochs, ...)."
+    )
+    parser.prog = "ragen sft"
+    args = parser.parse_args(argv)
+    try:
+        config, sft = load_sft(args.config_name, args.overrides, args.config_dir)
+        check_names(config.trainer.logger)
+        os.environ.setdefault("CUDA_VISIBLE_DEVICES", config.system.CUDA_VISIBLE_DEVICES)
+        run_sft(config, sft)
+    except RagenError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("Interrupted. The same command goes on from the newest checkpoint.", file=sys.stderr)
+        return 130
+    return 0
+
+
+def run_sft(config: Config, sft: SftConfig) -> Path:
+    """All stages; returns the folder of the merged model."""
+    root = Path(sft.output_dir)
+    claim(root, config, sft)
+    merged = root / "merged_model"
+    if not merged.exists():
+        best = train(config, sft, root)
+        gc.collect()  # the hooks of the optimizer hold the trained model in a cycle
+        merge(config, best, merged)
+        console.print(f"Merged model: {merged}   (best checkpoint: {best})", soft_wrap=True)
+    if sft.validate_merged:
+        validate(config, root, merged)
+    return merged
+
+
+def claim(root: Path, config: Config, sft: SftConfig) -> None:
+    """Make the folder this run's; a run with other settings in it is refused."""
+    ours = json.loads(json.dumps(flatten(origin(config, sft))))
+    path = root / "sft.json"
+    if path.exists():
+        theirs = json.loads(path.read_text())
+        for key in sorted({*ours, *theirs}):
+            if theirs.get(key) != ours.get(key):
+                raise ConfigError(
+                    f"{root} holds a run with {key}={theirs.get(key)}, this one asks for {ours.get(key)}. "
+                    "Choose another sft.output_dir, or remove that folder."
+                )
+    else:
+        write_atomic(path, json.dumps(ours, indent=2) + "\n")
+    RunDir(root).write_config(to_yaml(config))
+
+
+def origin(config: Config, sft: SftConfig) -> dict[str, Any]:
+    """Everything the trained weights follow from."""
+    tags = config.es_manager.train.env_configs.tags
+    rollout = config.actor_rollout_ref.rollout
+    return {
+        "model_path": config.actor_rollout_ref.model.path,
+        "lora": dataclasses.asdict(config.lora),
+        "seed.train": config.seed.train,
+        "sft": {key: value for key, value in dataclasses.asdict(sft).items() if key not in FREE},
+        "agent_proxy": dataclasses.asdict(config.agent_proxy),
+        "custom_envs": {tag: dataclasses.asdict(config.custom_envs[tag]) for tag in tags},
+        "response_length": rollout.response_length,
+        "max_model_len": rollout.max_model_len,
+    }
+
+
+def flatten(tree: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for key, value in tree.items():
+        flat |= flatten(value, f"{prefix}{key}.") if isinstance(value, dict) else {prefix + key: value}
+    return flat
+
+
+def checkpoint_root(config: Config, root: Path) -> Path:
+    return root / ("lora_weights" if config.lora.rank > 0 else "weights")
+
+
+def train(config: Config, sft: SftConfig, root: Path) -> Path:
+    """Train to the last epoch, from the newest checkpoint on; returns the checkpoint with the lowest loss."""
+    from ragen.models.load import load_tokenizer
+    from ragen.sft.data import load_data
+    from ragen.sft.finetune import Finetuner
+
+    saved = checkpoint_root(config, root)
+    newest = find_resume("auto", None, saved)
+    state = (read_state(newest) if newest else None) or {"epoch": 0, "val_losses": {}}
+    first_epoch, val_losses = state["epoch"], {int(step): loss for step, loss in state["val_losses"].items()}
+    if first_epoch < sft.epochs:
+        base = base_model(config)
+        tokenizer = load_tokenizer(base)
+        samples = load_data(config, sft, model=base, tokenizer=tokenizer)
+        assert config.seed.train is not None, "load_sft refuses null"
+        tuner = Finetuner(build_model(config, base, newest), sft, *samples, seed=config.seed.train)
+        if newest:
+            tuner.load_optimizer(newest / ROLE)
+        step = step_of(newest) if newest else 0
+        with open_trackers(config, root, total_steps=tuner.total_steps, resumed=step if newest else None) as trackers:
+
+            def log(step: int, metrics: dict[str, float]) -> None:
+                trackers.log(step, metrics)
+                with (root / "train.log").open("a") as file:
+                    file.write(step_line(step, metrics) + "\n")
+
+            if not newest and sft.validate_before_training:
+                log(0, {"sft/val_loss": tuner.val_loss()})
+            for epoch in range(first_epoch, sft.epochs):
+                batches = tuner.batches(epoch)
+                for number, batch in enumerate(batches, start=1):
+                    step += 1
+                    metrics = tuner.update(batch, step=step) | {"sft/epoch": epoch + number / len(batches)}
+                    if number == len(batches):
+                        val_losses[step] = metrics["sft/val_loss"] = tuner.val_loss()
+                        state = {"epoch": epoch + 1, "val_losses": val_losses}
+                        newest = save_checkpoint(saved, step, {ROLE: tuner.save}, state)
+                        forget(config, saved, keep={step, best_step(val_losses)})
+                    log(step, metrics)
+    return saved / f"global_step_{best_step(val_losses)}"
+
+
+def best_step(val_losses: dict[int, float]) -> int:
+    return min(val_losses, key=lambda step: (val_losses[step], step))
+
+
+def forget(config: Config, saved: Path, *, keep: set[int]) -> None:
+    """Whole weights are large: only the best and the newest stay. Adapters all stay."""
+    if config.lora.rank == 0:
+        for folder in saved.glob("global_step_*"):
+            if step_of(folder) not in keep:
+                shutil.rmtree(folder)
+
+
+def base_model(config: Config) -> Path | str:
+    from ragen.models.resolve import resolve_model
+
+    tags = config.es_manager.train.env_configs.tags
+    env_types = sorted({config.custom_envs[tag].env_type for tag in tags})
+    return resolve_model(config.actor_rollout_ref.model.path, env_types=env_types)
+
+
+def build_model(config: Config, base: Path | str, checkpoint: Path | None) -> Any:
+    """The model to train: the base, or what a checkpoint made of it."""
+    from ragen.models.load import load_model
+    from ragen.trainer.build import prepare
+    from ragen.workers.lora import load_adapter
+
+    has_adapter = config.lora.rank > 0
+    weights = base if checkpoint is None or has_adapter else checkpoint / ROLE
+    model = prepare(config, load_model(weights, is_trained=True))
+    if checkpoint is not None and has_adapter:
+        load_adapter(model, checkpoint / ROLE)
+    return model
+
+
+def open_trackers(config: Config, root: Path, *, total_steps: int, resumed: int | None) -> Trackers:
+    trainer = config.trainer
+    return Trackers(
+        trainer.logger,
+        config=to_dict(config),
+        run_dir=root,
+        project=trainer.project_name,
+        experiment=trainer.experiment_name,
+        total_steps=total_steps,
+        resumed_step=resumed,
+    )
+
+
+def merge(config: Config, best: Path, merged: Path) -> None:
+    """Write the best checkpoint as one ordinary model; the folder appears when it is whole."""
+    from ragen.models.load import load_tokenizer
+    from ragen.workers.lora import has_adapter, merged_state
+
+    base = base_model(config)
+    model = build_model(config, base, best)
+    temporary = merged.with_name(f".{merged.name}.{os.getpid()}.tmp")
+    model.save_pretrained(temporary, state_dict=merged_state(model) if has_adapter(model) else None)
+    load_tokenizer(base).save_pretrained(temporary)
+    for file in temporary.iterdir():
+        file.chmod(0o644)
+    temporary.rename(merged)
+
+
+def validate(config: Config, root: Path, merged: Path) -> None:
+    """Play the validation levels with the merged model, once."""
+    from ragen.evaluation.command import run_evaluation
+    from ragen.evaluation.evaluate import COLUMNS, table_rows
+
+    folder = root / "validation"
+    if (folder / "status.json").exists() and read_status(folder)["state"] == "finished":
+        console.print(f"{merged} has been validated: {folder}", soft_wrap=True)
+        return
+    parts = config.actor_rollout_ref
+    parts = dataclasses.replace(parts, model=dataclasses.replace(parts.model, path=str(merged)))
+    config = dataclasses.replace(config, model_path=str(merged), actor_rollout_ref=parts)
+    results = run_evaluation(config, RunDir(folder), modes=("sampled", "greedy"), has_references=True)
+    lines = [" | ".join(("environment", *COLUMNS))]
+    for tag in config.es_manager.val.env_configs.tags:
+        lines += [" | ".join((tag, *row)) for row in table_rows(results, tag)]
+    write_atomic(merged / "validate.log", "\n".join(lines) + "\n")

@@ -1,0 +1,85 @@
+"""Keys of supervised training: the section `sft` beside the normal configuration."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated
+
+from ragen.config.actor_rollout_ref import OptimConfig
+from ragen.config.load import CONFIG_DIR, compose, load_config
+from ragen.config.schema import Config
+from ragen.config.strict import build_dataclass
+from ragen.errors import ConfigError
+
+SECTION = "sft."
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SftConfig:
+    """Demonstrations and the training on them. The model, LoRA, tags and prompts are those of the normal keys."""
+
+    output_dir: Annotated[str, "Folder of the run: metrics, checkpoints, merged_model."]
+    data_dir: Annotated[str | None, "Folder of train.parquet and test.parquet; null keeps demonstrations in memory."]
+    train_size: Annotated[int, "Levels of each tag that are demonstrated for training."]
+    val_size: Annotated[int, "Levels of each tag behind them, for the validation loss."]
+    seed: Annotated[int, "Seed of the first level."]
+    noise: Annotated[float, "Share of demonstrated replies with random actions; 0 is the solver alone."]
+    max_plan: Annotated[int, "Levels whose shortest solution is longer are left out."]
+    num_processes: Annotated[int | None, "Most processes that make demonstrations; null takes every core."]
+    epochs: Annotated[int, "Passes over the demonstrations."]
+    batch_size: Annotated[int, "Replies per optimizer step, in whole episodes."]
+    micro_batch_size: Annotated[int, "Sequences per forward and backward pass, packed without padding."]
+    max_length: Annotated[int, "Most tokens of a sequence; an episode ends before it would be longer."]
+    validate_before_training: Annotated[bool, "Measure the validation loss of the untrained model, too."]
+    validate_merged: Annotated[bool, "Play the validation levels with the finished model."]
+    grad_clip: Annotated[float, "Largest norm of the gradient."]
+    optim: OptimConfig
+
+    def __post_init__(self) -> None:
+        for name in ("train_size", "val_size", "max_plan", "epochs", "batch_size", "micro_batch_size", "max_length"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} is {getattr(self, name)}. Set it to a number at least 1.")
+        if not 0 <= self.noise <= 1:
+            raise ValueError(f"noise is {self.noise}. Set it to a number from 0 to 1.")
+        if self.num_processes is not None and self.num_processes < 1:
+            raise ValueError(f"num_processes is {self.num_processes}. Set it to a number at least 1, or null.")
+
+
+def load_sft(
+    config_name: str = "base", overrides: Sequence[str] = (), config_dir: str | None = None
+) -> tuple[Config, SftConfig]:
+    """The normal configuration and the section `sft`, checked against each other."""
+    config = load_config(config_name, [o for o in overrides if not o.startswith(SECTION)], config_dir)
+    tree = compose("sft", [o for o in overrides if o.startswith(SECTION)], CONFIG_DIR / "sft")
+    sft = build_dataclass(SftConfig, tree["sft"], "sft")
+    if config.seed.train is None:
+        raise ConfigError("seed.train is null. Supervised training derives its order from it: set a number.")
+    check_seeds(config, sft)
+    check_length(config, sft)
+    return config, sft
+
+
+def check_seeds(config: Config, sft: SftConfig) -> None:
+    """No level of the demonstrations is trained on or validated on by reinforcement learning."""
+    ours = range(sft.seed, sft.seed + sft.train_size + sft.val_size)
+    val, train = config.es_manager.val, config.es_manager.train
+    theirs = {"seed.val": range(config.seed.val, config.seed.val + val.env_groups)}
+    if config.seed.train is not None:
+        num_levels = config.trainer.total_training_steps * train.env_groups
+        theirs["seed.train"] = range(config.seed.train, config.seed.train + num_levels)
+    for key, levels in theirs.items():
+        if ours.start < levels.stop and levels.start < ours.stop:
+            raise ConfigError(
+                f"sft.seed={sft.seed}: the demonstrated levels {ours.start} to {ours.stop - 1} meet the levels "
+                f"{levels.start} to {levels.stop - 1} of {key}. Set sft.seed to {max(levels.stop, 100_000)}, say."
+            )
+
+
+def check_length(config: Config, sft: SftConfig) -> None:
+    response_length = config.actor_rollout_ref.rollout.response_length
+    if sft.max_length <= response_length:
+        raise ConfigError(
+            f"sft.max_length is {sft.max_length}, actor_rollout_ref.rollout.response_length is {response_length}: "
+            "no room for a prompt. Raise sft.max_length or lower response_length."
+        )

@@ -1,0 +1,1 @@
+"""Many training runs: a grid gives a list of Run, a Scheduler works it off, a report shows what came out."""

@@ -1,0 +1,130 @@
+"""The figure of a sweep."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from statistics import fmean
+from typing import TYPE_CHECKING, Any
+
+from ragen.plotting.style import BLUE, GREY, ORANGE, clean, error_lengths, new_figure, save_figure, say
+from ragen.sweeps.conditions import Condition, Curve, endings, interval_name
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+MARKERS = "osD^vP*X"
+
+
+def draw(conditions: Sequence[Condition], *, title: str, axis_name: str, out: Path) -> None:
+    """Left: success against steps. Right: final and best success against the value."""
+    figure = new_figure(12.5, 5.0)
+    left, right = figure.subplots(1, 2, width_ratios=[1.15, 1])
+    figure.suptitle(title, fontsize=12)
+    draw_curves(left, conditions, axis_name)
+    draw_values(right, conditions, axis_name)
+    save_figure(figure, out, dpi=160)
+
+
+def colours(count: int) -> list[Any]:
+    """From dark to light in order of the values; viridis keeps its order for every eye and in grey."""
+    from matplotlib import colormaps
+
+    return [colormaps["viridis"](0.85 * place / max(1, count - 1)) for place in range(count)]
+
+
+def draw_curves(axis: Axes, conditions: Sequence[Condition], axis_name: str) -> None:
+    from matplotlib.ticker import MaxNLocator
+
+    clean(axis, "Validation success during training", xlabel="training step", ylabel="validation success (share)")
+    shown = [condition for condition in conditions if any(curve.steps for curve in condition.curves)]
+    if not shown:
+        say(axis, "no validation was logged")
+        return
+    for place, (condition, colour) in enumerate(zip(shown, colours(len(shown)), strict=True)):
+        curves = [curve for curve in condition.curves if curve.steps]
+        if len(curves) > 1:
+            for curve in curves:
+                axis.plot(curve.steps, curve.successes, color=colour, alpha=0.3, linewidth=0.9)
+        steps, means = mean_curve(curves)
+        rim = 1 - place / len(shown)  # so that a curve below an equal one can be seen
+        axis.plot(
+            steps,
+            means,
+            color=colour,
+            linewidth=1.5 + 2 * rim,
+            marker=MARKERS[place % len(MARKERS)],
+            markersize=4 + 4 * rim,
+            label=condition.value,
+        )
+        for curve in curves:
+            if curve.outcome.status != "success":
+                axis.plot(curve.steps[-1], curve.final, marker="x", markersize=11, markeredgewidth=2, color=colour)
+    if any(curve.outcome.status != "success" and curve.steps for c in shown for curve in c.curves):
+        axis.plot([], [], marker="x", linestyle="none", markersize=8, color=GREY, label="ended early")
+    axis.set_ylim(-0.03, 1.03)
+    axis.margins(x=0.03)
+    axis.xaxis.set_major_locator(MaxNLocator(integer=True))
+    names = axis.get_legend_handles_labels()[1]
+    # Below the axes, where it covers no curve.
+    axis.legend(
+        title=axis_name,
+        fontsize=8.5,
+        title_fontsize=9,
+        frameon=False,
+        loc="upper center",
+        bbox_to_anchor=(0.5, -0.13),
+        ncols=min(len(names), 5),
+    )
+
+
+def mean_curve(curves: Sequence[Curve]) -> tuple[list[int], list[float]]:
+    """The mean over seeds at the steps that all of them reached."""
+    rows = [dict(zip(curve.steps, curve.successes, strict=True)) for curve in curves]
+    steps = sorted(set.intersection(*(set(row) for row in rows)))
+    return steps, [fmean(row[step] for row in rows) for step in steps]
+
+
+def draw_values(axis: Axes, conditions: Sequence[Condition], axis_name: str) -> None:
+    clean(axis, "Final and best success", xlabel=axis_name, ylabel="validation success (share)")
+    kinds = {"final": (-0.12, BLUE, "o"), "best": (0.12, ORANGE, "D")}
+    places = {condition.value: place for place, condition in enumerate(conditions)}
+    for kind, (shift, colour, marker) in kinds.items():
+        found = [(condition, getattr(condition, kind)) for condition in conditions if getattr(condition, kind)]
+        if not found:
+            continue
+        xs = [places[condition.value] + shift for condition, _ in found]
+        means = [value.mean for _, value in found]
+        lengths = error_lengths(means, [(value.low, value.high) for _, value in found])
+        axis.errorbar(xs, means, yerr=lengths, fmt="none", ecolor=colour, elinewidth=1.4, capsize=4)
+        axis.plot(xs, means, linestyle="none", marker=marker, markersize=7, color=colour, label=kind)
+        early = [(x, mean) for x, mean, (condition, _) in zip(xs, means, found) if condition.has_early_stop]
+        if early:  # hollow: a regime that failed
+            axis.plot(
+                [x for x, _ in early],
+                [mean for _, mean in early],
+                linestyle="none",
+                marker=marker,
+                markersize=7,
+                color=colour,
+                markerfacecolor="white",
+            )
+    for condition in conditions:
+        if condition.final is None:
+            word = endings(condition)
+            axis.text(places[condition.value], 0.02, word, ha="center", va="bottom", color=GREY, rotation=90)
+    axis.set_xticks(range(len(conditions)), [condition.value for condition in conditions])
+    axis.set_xlim(-0.6, len(conditions) - 0.4)
+    axis.set_ylim(-0.03, 1.03)
+    if any(condition.final for condition in conditions):
+        if any(condition.has_early_stop for condition in conditions):
+            axis.plot([], [], "o", color=GREY, markerfacecolor="white", label="with early stop")
+        axis.legend(
+            title=interval_name(conditions),
+            fontsize=8.5,
+            title_fontsize=8.5,
+            frameon=False,
+            loc="upper center",
+            bbox_to_anchor=(0.5, -0.13),
+            ncols=3,
+        )

@@ -1,0 +1,125 @@
+"""Works off a list of runs, as many at a time as the backend takes; no run stops another one."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+from ragen.sweeps.backend import Backend, Job
+from ragen.sweeps.run import MISSING, Outcome, Progress, Run, Status, outcome_of
+
+POLL_S = 0.25
+
+Phase = Literal["queued", "running", "done", "early stopped", "failed", "stopped", "done before"]
+PHASE_OF_STATUS: dict[Status, Phase] = {"success": "done", "early_stopped": "early stopped", "fail": "failed"}
+
+
+@dataclass(slots=True)
+class RunState:
+    """How a run of the list stands."""
+
+    run: Run
+    progress: Progress
+    phase: Phase = "queued"
+    job: Job | None = None
+    device: str = ""
+    started_at: float | None = None
+    seconds: float | None = None
+    """Time it ran, when it has ended."""
+    outcome: Outcome = MISSING
+
+
+class View(Protocol):
+    """Shows the states of all runs; the table on a terminal, lines elsewhere."""
+
+    def show(self, states: Sequence[RunState]) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class Scheduler:
+    """Queue, jobs and signals. `on_end` is called with every run that came to its end, in that order."""
+
+    def __init__(
+        self, runs: Sequence[Run], backend: Backend, *, view: View, on_end: Callable[[Run, Outcome], None]
+    ) -> None:
+        names = [run.name for run in runs]
+        assert len(set(names)) == len(names), f"two runs have the same name: {sorted(names)}"
+        self.states = [RunState(run, Progress(run)) for run in runs]
+        self._backend, self._view, self._on_end = backend, view, on_end
+
+    def skip(self, done: dict[str, Outcome]) -> None:
+        """Leave out runs, by name, that ended before."""
+        for state in self.states:
+            if outcome := done.get(state.run.name):
+                state.outcome, state.phase = outcome, "done before"
+                state.progress.read()
+
+    def work(self) -> int | None:
+        """Run everything; the number of the signal that ended it before, else None."""
+        with signals_noted() as noted:
+            try:
+                while not noted and any(state.phase in ("queued", "running") for state in self.states):
+                    self._start()
+                    self._look()
+                    self._view.show(self.states)
+                    time.sleep(POLL_S)
+            finally:
+                self._backend.stop()
+                self._look(is_stopped=True)
+                self._view.show(self.states)
+                self._view.close()
+        return noted[0] if noted else None
+
+    def _start(self) -> None:
+        for state in self.states:
+            if state.phase == "queued" and state.job is None and self._backend.has_room():
+                state.progress.forget()
+                try:
+                    state.job = self._backend.start(state.run)
+                except OSError as error:
+                    self._end(state, Outcome(status="fail", last_lines=(f"cannot be started: {error}",)))
+
+    def _look(self, *, is_stopped: bool = False) -> None:
+        for state in self.states:
+            if state.job is None or state.phase not in ("queued", "running"):
+                continue
+            if state.job.device and state.phase == "queued":
+                state.phase, state.device, state.started_at = "running", state.job.device, time.monotonic()
+            ended = state.job.poll()  # before the files are read: what they say is then final
+            if state.phase == "running":
+                state.progress.read()
+            if ended is None:
+                continue
+            state.seconds = ended.wall_time
+            outcome = outcome_of(
+                state.run, exit_code=ended.exit_code, wall_time=ended.wall_time, device=state.device or "N/A"
+            )
+            if is_stopped and outcome.status == "fail":
+                state.phase = "stopped"  # by us
+            else:
+                self._end(state, outcome)
+
+    def _end(self, state: RunState, outcome: Outcome) -> None:
+        state.outcome, state.phase = outcome, PHASE_OF_STATUS[outcome.status]
+        self._on_end(state.run, outcome)
+
+
+@contextmanager
+def signals_noted() -> Iterator[list[int]]:
+    """Inside, Ctrl-C and the signals that end a program are noted instead of obeyed."""
+    noted: list[int] = []
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+    if before[signal.SIGHUP] is signal.SIG_IGN:
+        del before[signal.SIGHUP]  # nohup
+    for number in before:
+        signal.signal(number, lambda number, _: noted.append(number))
+    try:
+        yield noted
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

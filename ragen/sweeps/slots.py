@@ -1,0 +1,133 @@
+"""Where runs go: groups of GPUs, or the CPU."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import re
+import subprocess
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ragen.errors import ConfigError
+
+FALLBACK = tuple(str(gpu) for gpu in range(8))
+"""The GPUs that are assumed when there are some and nvidia-smi does not say which."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Slot:
+    """A place for one run at a time."""
+
+    devices: str
+    """GPU ids as CUDA_VISIBLE_DEVICES wants them; empty on a CPU."""
+    size: int
+    label: str
+    """Number and model of the GPUs, as in 4xH100."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Machine:
+    """The GPUs that a sweep may use."""
+
+    gpus: tuple[str, ...]
+    """Their ids; empty on a machine without any."""
+    models: dict[str, str]
+    """Id -> short model name, as far as nvidia-smi knows it."""
+    is_cpu: bool
+    note: str = ""
+    """What the user should know about how this was found."""
+
+
+def find_machine(wanted: Sequence[str] | None) -> Machine:
+    """The GPUs that were asked for, or all there are. An explicit list makes slots on a CPU, too."""
+    models = ask_nvidia_smi()
+    is_cpu = not models and not has_cuda()
+    if wanted is not None:
+        note = f"No CUDA device: the slots {', '.join(wanted)} share the CPU." if is_cpu else ""
+        return Machine(gpus=tuple(wanted), models=models, is_cpu=is_cpu, note=note)
+    # A batch system says in this variable which GPUs are ours; nvidia-smi lists those of others, too.
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if visible is not None and not is_cpu and (gpus := split_list(visible)) != ("-1",) and gpus:
+        return Machine(gpus=gpus, models=models, is_cpu=False, note=f"GPUs of CUDA_VISIBLE_DEVICES: {visible}")
+    if visible is not None and not is_cpu:
+        note = "CUDA_VISIBLE_DEVICES names no GPU: one run at a time on the CPU."
+        return Machine(gpus=(), models={}, is_cpu=True, note=note)
+    if is_cpu:
+        return Machine(gpus=(), models={}, is_cpu=True, note="No CUDA device: one run at a time on the CPU.")
+    if models:
+        return Machine(gpus=tuple(models), models=models, is_cpu=False)
+    note = f"warning: nvidia-smi lists no GPUs, so {','.join(FALLBACK)} are assumed. Name them with --gpus."
+    return Machine(gpus=FALLBACK, models={}, is_cpu=False, note=note)
+
+
+def cut_slots(machine: Machine, gpus_per_run: int) -> list[Slot]:
+    """Consecutive groups of GPUs: 0,1,2,3 by 2 -> 0,1 and 2,3."""
+    count = len(machine.gpus) or 1  # the CPU counts as one
+    if gpus_per_run > count:
+        what = (
+            f"there are {count}: {','.join(machine.gpus)}" if machine.gpus else "there is none, and a CPU is one slot"
+        )
+        raise ConfigError(f"--gpus-per-exp is {gpus_per_run}, but {what}. Lower it, or name more GPUs with --gpus.")
+    if count % gpus_per_run:
+        raise ConfigError(
+            f"--gpus-per-exp is {gpus_per_run}, which does not divide the {count} GPUs {','.join(machine.gpus)}. "
+            "Choose a divisor, or name other GPUs with --gpus."
+        )
+    if not machine.gpus:
+        return [Slot(devices="", size=1, label="1xCPU")]
+    groups = [machine.gpus[i : i + gpus_per_run] for i in range(0, count, gpus_per_run)]
+    for group in groups:
+        if len(set(group)) < len(group):
+            raise ConfigError(f"--gpus: one run would get the same GPU twice ({','.join(group)}). Name each once.")
+    return [Slot(devices=",".join(group), size=len(group), label=slot_label(group, machine)) for group in groups]
+
+
+def slot_label(group: Sequence[str], machine: Machine) -> str:
+    """Four H100 -> 4xH100; different models -> 4xmixed; a model that nobody knows -> 1xGPU3."""
+    names = {"CPU" if machine.is_cpu else machine.models.get(gpu) or f"GPU{gpu}" for gpu in group}
+    return f"{len(group)}x{names.pop() if len(names) == 1 else 'mixed'}"
+
+
+def ask_nvidia_smi() -> dict[str, str]:
+    """Id -> short model name of every GPU; empty when nvidia-smi is missing or fails."""
+    command = ["nvidia-smi", "--query-gpu=index,name", "--format=csv,noheader"]
+    try:
+        answer = subprocess.run(command, capture_output=True, text=True, timeout=30, check=True).stdout
+    except (OSError, subprocess.SubprocessError):
+        return {}
+    rows = [line.partition(",") for line in answer.splitlines() if line.strip()]
+    return {gpu.strip(): short_model(name) for gpu, comma, name in rows if comma and gpu.strip().isdigit()}
+
+
+def short_model(name: str) -> str:
+    """NVIDIA H100 80GB HBM3 -> H100, NVIDIA A100-SXM4-80GB -> A100, NVIDIA GeForce RTX 4090 -> RTX4090."""
+    words = re.split(r"[\s-]+", name.strip())
+    for place, word in enumerate(words):
+        if any(letter.isdigit() for letter in word):
+            return words[place - 1] + word if word.isdigit() and place else word
+    return ""
+
+
+def has_cuda() -> bool:
+    """Whether the CUDA driver sees a device. Asked directly, because importing torch takes seconds."""
+    try:
+        driver = ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return False
+    count = ctypes.c_int(0)
+    return driver.cuInit(0) == 0 and driver.cuDeviceGetCount(ctypes.byref(count)) == 0 and count.value > 0
+
+
+def split_list(text: str) -> tuple[str, ...]:
+    """The items of a comma list; spaces do not count: "0, 0.01" -> ("0", "0.01")."""
+    return tuple(item for part in text.split(",") if (item := "".join(part.split())))
+
+
+def thread_settings(num_slots: int) -> dict[str, str]:
+    """Threads for each of several runs on one machine: more threads than cores slow all of them down many times."""
+    if num_slots < 2:
+        return {}
+    threads = max(1, (os.cpu_count() or 1) // num_slots)
+    settings = {"OMP_NUM_THREADS": str(threads), "OMP_WAIT_POLICY": "passive"}
+    return {name: value for name, value in settings.items() if name not in os.environ}

@@ -1,0 +1,291 @@
+"""Gradient analysis: buckets, gradients against a slow twin, and no trace left in training."""
+
+import json
+import math
+
+import pytest
+import torch
+
+from ragen.algorithms.masked import token_weights
+from ragen.algorithms.rollout_filter import fixed_rv_buckets, quantile_buckets
+from ragen.config import load_config
+from ragen.diagnostics.gradient_reporter import analysis_env_set, folds
+from ragen.tracking.glossary import unknown
+from ragen.trainer.build import build_trainer
+from ragen.workers.packed import pack, packed_attention
+from tests.trainer import runs
+from tests.trainer.runs import LAKE, Run
+
+ACTOR, ROLLOUT = "actor_rollout_ref.actor", "actor_rollout_ref.rollout"
+GRPO = "algorithm.adv_estimator=grpo"
+REGULARIZED = (f"{ACTOR}.use_kl_loss=True", f"{ACTOR}.kl_loss_coef=0.01", f"{ACTOR}.entropy_coeff=0.01")
+ON = "trainer.gradient_analysis_mode=True"
+EVERY_STEP = "trainer.gradient_analysis_every=1"
+SEPARATE = ("trainer.gradient_analysis_env_groups=5", "trainer.gradient_analysis_group_size=3")
+ANALYSIS_NAMES = ("grad_norm", "grad_analysis", "actor/grad_norm/", "actor/loss/")
+
+
+def train(root, *changes: str, env=runs.BANDIT) -> Run:
+    return runs.train(root, ON, *changes, env=env)
+
+
+# --- buckets
+
+
+def test_quantile_buckets_differ_by_at_most_one_group():
+    stds = {group: float(10 - group) for group in range(11)}
+    buckets = quantile_buckets(stds, 6)
+    assert [len(groups) for groups in buckets.values()] == [2, 2, 2, 2, 2, 1]
+    assert buckets["bucket_1"] == [10, 9] and buckets["bucket_6"] == [0]
+    assert list(quantile_buckets({3: 0.5, 4: 0.1}, 6).items()) == [("bucket_1", [4]), ("bucket_2", [3])]
+
+
+def test_fixed_buckets_are_intervals_and_empty_ones_are_left_out():
+    stds = {0: 0.0, 1: 0.99, 2: 1.0, 3: 4.5, 4: 5.0, 5: 70.0}
+    assert fixed_rv_buckets(stds, 6) == {"bucket_1": [0, 1], "bucket_2": [2], "bucket_5": [3], "bucket_6": [4, 5]}
+
+
+def test_tags_of_the_analysis_batch_keep_their_proportions():
+    env_set = load_config(
+        "base",
+        [
+            "es_manager.train.env_groups=4",
+            "es_manager.train.env_configs.tags=[Bandit,FrozenLake]",
+            "es_manager.train.env_configs.n_groups=[3,1]",
+            "es_manager.val.env_configs.tags=[Bandit]",
+            "ppo_mini_batch_size=4",
+        ],
+    ).es_manager.train
+    found = analysis_env_set(env_set, env_groups=6, group_size=None)
+    assert (found.env_groups, found.group_size) == (6, env_set.group_size)
+    assert found.env_configs.n_groups == (5, 1)
+    assert analysis_env_set(env_set, env_groups=None, group_size=2).env_configs.n_groups == (3, 1)
+
+
+# --- gradients against a slow twin
+
+
+def slow_norms(actor, batch, indices) -> dict[str, tuple[float, float]]:
+    """Norm and loss of each component over some samples, in one backward pass each."""
+    part = batch.select(indices)
+    mode = actor.config.loss_agg_mode
+    part.weights = token_weights(part.mask, mode, horizon=batch.mask.shape[1])
+    part.mean_weights = token_weights(part.mask, "token-mean")
+    found = {}
+    for component in ("task", "entropy", "kl"):
+        ids, packing = pack(part.ids, actor.device)
+        with packed_attention(actor.model, packing):
+            loss = actor.terms(part, ids, packing)[0][component]
+            loss.backward()
+        grads = [weight.grad for weight in actor.model.parameters() if weight.grad is not None]
+        found[component] = (torch.cat([grad.flatten() for grad in grads]).norm().item(), loss.item())
+        actor.model.zero_grad(set_to_none=True)
+    return found
+
+
+@pytest.mark.parametrize("changes", [(), (GRPO, f"{ACTOR}.loss_agg_mode=seq-mean-token-mean"), ("lora.rank=4",)])
+def test_every_bucket_has_the_gradient_of_its_own_mean(tmp_path, changes):
+    """`all`, put together from the buckets, equals one pass over the batch."""
+    settings = (*REGULARIZED, f"{ROLLOUT}.gradient_analysis_num_buckets=2", "es_manager.train.env_groups=5")
+    trainer = build_trainer(runs.small_config(tmp_path, *settings, *changes, env=LAKE))
+    assert trainer is not None
+    with torch.no_grad():  # away from the reference, so that there is a KL to look at
+        for weight in trainer.workers.actor.model.parameters():
+            weight += 0.02 * torch.randn(weight.shape, generator=torch.Generator().manual_seed(1))
+    seen = {}
+    trainer.gradient_reporter.log_table = lambda step, name, columns, rows: seen.update({name: rows})
+    score = trainer.gradient_reporter.score
+    batches = []
+    trainer.gradient_reporter.score = lambda groups, ratio: batches.append(score(groups, ratio)) or batches[-1]
+    trainer.gradient_reporter.is_separate = True
+    metrics = trainer.gradient_reporter(1, [], None, None)  # type: ignore[arg-type]
+    batch = batches[0]
+    assert batch.reward_std.unique().numel() > 1, "groups do not vary: nothing is tested"
+    for name in ("bucket_1", "bucket_2", "all"):
+        groups = {group for _, group, _ in seen[f"grad_norm/{name}/group_rv_table"]}
+        inside = [index for index, group in enumerate(batch.groups.tolist()) if group in groups]
+        prefix = f"grad_norm/{name}"
+        assert metrics[f"{prefix}/sample_count"] == len(inside)
+        assert metrics[f"{prefix}/sample_pct"] == len(inside) / len(batch)
+        for component, (norm, loss) in slow_norms(trainer.workers.actor, batch, inside).items():
+            key = {"task": "policy"}.get(component, component)
+            assert norm > 0
+            assert metrics[f"{prefix}/{component}"] == pytest.approx(norm, rel=2e-3)
+            assert metrics[f"{prefix}/loss/{key}"] == pytest.approx(loss, rel=1e-3, abs=1e-6)
+            assert metrics[f"{prefix}/per_sample/{component}"] == pytest.approx(norm / len(inside), rel=2e-3)
+            tokens = batch.mask[inside].sum().item()
+            assert metrics[f"{prefix}/per_token/{component}"] == pytest.approx(norm / tokens, rel=2e-3)
+    assert metrics["actor/grad_norm/task"] == metrics["grad_norm/all/task"]
+    assert metrics["actor/loss/total"] == pytest.approx(
+        sum(metrics[f"actor/loss/{name}"] for name in ("policy", "entropy", "kl"))
+    )
+    for component in ("task", "entropy", "kl"):
+        assert metrics[f"grad_norm/all/norm_low/{component}"] <= metrics[f"grad_norm/all/norm_high/{component}"]
+        assert -1 <= metrics[f"grad_norm/all/split_half_cosine/{component}"] <= 1.0001
+    assert all(-1.0001 <= metrics[f"grad_norm/all/cosine/{pair}"] <= 1.0001 for pair in ("task_entropy", "task_kl"))
+    assert unknown(metrics) == []
+
+
+def test_folds_are_whole_groups_and_hold_every_sample_once(tmp_path):
+    trainer = build_trainer(runs.small_config(tmp_path, "es_manager.train.env_groups=4", GRPO, env=LAKE))
+    assert trainer is not None
+    batch = trainer.score_aside(trainer.gradient_reporter.rollout(1), 1.0)
+    parts = folds(batch, [0, 2, 3])
+    assert sorted(index for part in parts for index in part) == [
+        index for index, group in enumerate(batch.groups.tolist()) if group in (0, 2, 3)
+    ]
+    assert all(len({batch.groups[index].item() for index in part}) == 1 for part in parts)
+
+
+# --- inside a run
+
+
+def without_analysis(outcomes: dict) -> dict:
+    return {
+        step: {name: value for name, value in row.items() if not name.startswith(ANALYSIS_NAMES)}
+        for step, row in outcomes.items()
+    }
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        REGULARIZED,
+        (*REGULARIZED, *SEPARATE, "trainer.gradient_analysis_log_prefilter=True"),
+        (GRPO, *SEPARATE, "algorithm.use_kl_in_reward=True", "algorithm.kl_ctrl.type=adaptive"),
+        (GRPO, "lora.rank=4", f"{ROLLOUT}.old_log_probs=engine"),
+    ],
+    ids=["ppo", "ppo separate prefilter", "adaptive kl", "lora"],
+)
+def test_training_is_bit_equal_with_and_without_analysis(tmp_path, changes):
+    on = train(tmp_path / "on", *changes, EVERY_STEP, env=LAKE)
+    off = train(tmp_path / "off", *changes, "trainer.gradient_analysis_mode=False", env=LAKE)
+    assert all("grad_norm/all/task" in on.metrics[step] for step in (1, 2))
+    assert not any(name.startswith(ANALYSIS_NAMES) for row in off.metrics.values() for name in row)
+    assert without_analysis(on.outcomes) == off.outcomes
+    assert on.tensor_bytes(2) == off.tensor_bytes(2)
+
+
+def test_the_default_is_every_fifty_steps_on_the_training_batch(tmp_path):
+    run = train(tmp_path, GRPO, f"{ROLLOUT}.rollout_filter_include_zero=True", env=LAKE)
+    row = run.metrics[1]
+    assert unknown(row) == []
+    assert "grad_norm/all/task" not in run.metrics[2]
+    assert row["grad_analysis/uses_training_batch"] == 1
+    assert row["grad_norm/all/sample_count"] == row["train/batch_size"] == 12
+    assert row["grad_norm/all/kl"] == row["grad_norm/all/per_token/kl"] == 0  # off, and said so
+    assert sum(row[f"grad_norm/bucket_{number}/sample_count"] for number in (1, 2, 3)) == 12
+    assert "grad_norm/bucket_4/task" not in row  # three groups, three buckets
+    assert row["timing_s/gradient_analysis"] > 0
+    table = json.loads((tmp_path / "tables" / "grad_norm.all.group_rv_table_step_1.json").read_text())
+    assert table["columns"] == ["bucket", "group_id", "reward_std"] and len(table["rows"]) == 3
+
+
+def test_a_separate_batch_has_its_own_shape_and_prefilter_twins(tmp_path):
+    run = train(
+        tmp_path,
+        *REGULARIZED,
+        *SEPARATE,
+        "trainer.gradient_analysis_log_prefilter=True",
+        f"{ROLLOUT}.rollout_filter_strategy=top_k",
+        f"{ROLLOUT}.rollout_filter_value=0.6",
+        "ppo_mini_batch_size=4",
+        env=LAKE,
+    )
+    row = run.metrics[1]
+    assert unknown(row) == []
+    assert row["grad_analysis/uses_training_batch"] == 0
+    assert (row["grad_analysis/source_env_groups"], row["grad_analysis/source_group_size"]) == (5, 3)
+    assert row["grad_analysis/source_batch_size"] == row["grad_analysis_prefilter/adjusted_batch_size"] == 15
+    kept = row["grad_analysis/filter_kept_count"]
+    assert 0 < kept < 5
+    assert row["grad_analysis/adjusted_batch_size"] == row["grad_norm/all/sample_count"] == 3 * kept
+    assert row["grad_norm_prefilter/all/sample_count"] == 15
+    assert row["grad_norm_prefilter/bucket_5/group_rv_count"] == 1
+    stds = [row[f"grad_norm_prefilter/bucket_{number}/reward_std_mean"] for number in range(1, 6)]
+    assert stds == sorted(stds)
+    assert row["train/batch_size"] <= 12
+
+
+def test_an_empty_training_step_is_analysed_on_the_separate_batch(tmp_path):
+    run = train(
+        tmp_path,
+        GRPO,
+        *SEPARATE,
+        "trainer.gradient_analysis_log_prefilter=True",
+        f"{ROLLOUT}.rollout_filter_strategy=top_p",
+        f"{ROLLOUT}.rollout_filter_include_zero=False",
+        f"{ROLLOUT}.response_length=1",
+        "es_manager.format_penalty=0",
+        "trainer.total_training_steps=1",
+    )
+    row = run.metrics[1]
+    assert row["rollout/empty_after_filter"] == row["grad_analysis/empty_after_filter"] == 1
+    assert "grad_norm/all/task" not in row
+    assert row["grad_norm_prefilter/all/sample_count"] == 15
+
+
+def test_exit_comes_before_the_actor_update_the_checkpoint_and_the_validation(tmp_path):
+    run = train(tmp_path, EVERY_STEP, "trainer.exit_after_gradient_analysis=True", "trainer.save_freq=1", env=LAKE)
+    assert list(run.metrics) == [0, 1]
+    row = run.metrics[1]
+    assert row["trainer/exited_after_gradient_analysis"] == 1
+    assert "actor/pg_loss" not in row and "val-env/FrozenLake/success" not in row
+    assert "critic/vf_loss" in row
+    assert run.checkpoints == []
+    assert run.status["state"] == "finished" and run.status["reason"] == "exit_after_gradient_analysis"
+
+
+def test_a_checkpoint_of_weights_can_be_probed_at_its_own_step(tmp_path):
+    weights_only = [f"{role}.checkpoint.save_contents=[model]" for role in (ACTOR, "critic")]
+    saved = train(
+        tmp_path / "run",
+        *weights_only,
+        "trainer.save_freq=100",
+        "trainer.save_at_gradient_analysis=True",
+        "trainer.gradient_analysis_every=2",
+        "trainer.total_training_steps=3",
+        "trainer.max_actor_ckpt_to_keep=null",
+        "trainer.max_critic_ckpt_to_keep=null",
+        env=LAKE,
+    )
+    assert saved.checkpoints == ["global_step_1", "global_step_3"]
+    probe = train(
+        tmp_path / "probe",
+        *REGULARIZED,
+        EVERY_STEP,
+        "trainer.resume_mode=resume_path",
+        f"trainer.resume_from_path={tmp_path}/run/global_step_3",
+        "trainer.gradient_analysis_only=True",
+        "trainer.exit_after_gradient_analysis=True",
+        "trainer.total_training_steps=3",
+        env=LAKE,
+    )
+    assert list(probe.metrics) == [3]
+    row = probe.metrics[3]
+    assert row["trainer/gradient_analysis_only"] == row["trainer/exited_after_gradient_analysis"] == 1
+    assert row["critic/skipped_for_gradient_analysis_only"] == 1
+    assert row["val-env/FrozenLake/success"] >= 0  # val_before_train
+    assert row["grad_norm/all/task"] > 0 and row["grad_norm/all/entropy"] > 0 and row["grad_norm/all/kl"] > 0
+    assert probe.checkpoints == []
+    assert math.isfinite(sum(value for name, value in row.items() if name.startswith("grad_norm")))
+
+
+def test_resuming_at_step_two_analyses_step_three(tmp_path):
+    """The way of the walkthrough: one more iteration, and out before its update."""
+    train(tmp_path / "run", env=LAKE)
+    probe = train(
+        tmp_path / "probe",
+        EVERY_STEP,
+        "trainer.resume_mode=resume_path",
+        f"trainer.resume_from_path={tmp_path}/run/global_step_2",
+        "trainer.exit_after_gradient_analysis=True",
+        "trainer.total_training_steps=3",
+        "trainer.val_before_train=False",
+        "trainer.save_freq=-1",
+        "trainer.test_freq=-1",
+        env=LAKE,
+    )
+    assert list(probe.metrics) == [3]
+    assert "critic/vf_loss" in probe.metrics[3] and "grad_norm/all/task" in probe.metrics[3]
+    assert isinstance(probe, Run) and probe.checkpoints == []

@@ -1,0 +1,42 @@
+"""The graph engine on a CPU, its kernels run by Triton's interpreter: slow, but the same numbers as the plain engine."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+import numpy as np
+import pytest
+import torch
+
+if torch.cuda.is_available() or "triton" in sys.modules:
+    pytest.skip("the interpreter is for machines without a GPU", allow_module_level=True)
+os.environ["TRITON_INTERPRET"] = "1"
+pytest.importorskip("triton")
+if np.lib.NumpyVersion(np.__version__) >= "2.4.0":
+    pytest.skip("Triton 3.6's interpreter does not know NumPy 2.4", allow_module_level=True)
+
+from ragen.engine.graph_engine import GraphEngine  # noqa: E402
+from ragen.engine.native import NativeEngine  # noqa: E402
+from tests.engine.test_graph_engine_parts import wide  # noqa: E402
+from tests.engine.test_native import prompt, request, run  # noqa: E402
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.mark.parametrize("family", ["qwen2", "qwen3"])
+def test_replies_equal_those_of_the_plain_engine_over_two_turns(family):
+    model = wide(family)
+    engine, plain = GraphEngine(model, max_num_seqs=4, max_num_batched_tokens=48), NativeEngine(model)
+    contexts = {0: prompt(5), 1: prompt(66, seed=1), 2: prompt(66, seed=1)}
+    for turn in range(2):
+        requests = [
+            request(s, ids, seed=10 * turn + s, temperature=(1.0, 0.7, 0.0)[s], max_tokens=3)
+            for s, ids in contexts.items()
+        ]
+        done, expected = run(engine, requests), run(plain, requests)
+        for session, completion in done.items():
+            assert completion.token_ids == expected[session].token_ids
+            assert completion.logprobs == pytest.approx(expected[session].logprobs, abs=1e-4)
+            contexts[session] = [*contexts[session], *completion.token_ids, 4, 5]
+    assert engine.num_prefilled == plain.num_prefilled

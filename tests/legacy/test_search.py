@@ -1,0 +1,157 @@
+"""The hyper-parameter search: what it plans, runs, stores and goes on with."""
+
+import json
+import shutil
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from ragen.errors import ConfigError
+from ragen.legacy import search
+from ragen.models.resolve import resolve_model
+from ragen.tracking.rundir import read_metrics, read_status
+from tests.legacy.test_base_experiments import published
+
+ROOT = Path(__file__).parents[2]
+COMMANDS = published("scripts/hyperparam_search.sh")
+SMALL = [
+    "--base_model=tiny",
+    "training.total_training_steps=1",
+    "training.val_data_num=3",
+    "training.max_response_length=48",
+    "logging.mode=console",
+]
+FEW = ["--train_batch_size", "2", "--n_rollout", "2"]
+BEST = "log/searched_hyper_params/searched_params_group_{0}.json"
+
+
+def planned(*words: str):
+    return search.plan(search.parser().parse_intermixed_args(["--env_name=two_armed_bandit", *words]))
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_a_run_is_a_legacy_command(here):
+    run, config, _ = planned("--search_group", "1", "--exp_base_name=try", "--micro_batch_size", "4")[1]
+    assert run.name == "try_train_batch_size_4_n_rollout_8"
+    assert run.command[1:4] == ("-m", "ragen.legacy", "two_armed_bandit")
+    assert run.log == Path("log/terminal/hyper_param_search_logs/exp_try_train_batch_size_4_n_rollout_8.log")
+    assert run.run_dir == Path("checkpoints/RAGEN/try_train_batch_size_4_n_rollout_8")
+    assert config.model_path == "Qwen/Qwen2.5-3B-Instruct"
+    assert config.algorithm.adv_estimator == "grpo"
+    assert config.actor_rollout_ref.actor.kl_loss_coef == 0.04
+    assert (config.es_manager.train.env_groups, config.es_manager.train.group_size) == (4, 8)
+    assert config.ppo_mini_batch_size == 32
+    assert run.total_steps == config.trainer.total_training_steps == 125
+    assert config.es_manager.val.env_groups == 50
+
+
+def test_earlier_groups_give_their_best_unless_a_value_is_given(here, capsys):
+    search.write_atomic(
+        Path(BEST.format(1)),
+        json.dumps({"env_name": "sokoban", "base_model": search.DEFAULT_MODEL, "train_batch_size": 16, "n_rollout": 4}),
+    )
+    _, _, params = planned("--search_group", "3")[0]
+    assert (params["train_batch_size"], params["n_rollout"], params["actor_lr"]) == ("16", "4", "1e-6")
+    out = capsys.readouterr().out
+    assert "found with env_name=sokoban, not two_armed_bandit" in out
+    assert "group 2 has not been searched here" in out
+    _, _, params = planned("--search_group", "3", "--n_rollout", "8", "--temperature", "0.5")[0]
+    assert (params["train_batch_size"], params["n_rollout"], params["temperature"]) == ("16", "8", "0.5")
+
+
+def test_mistakes_are_told_before_anything_runs(here, capsys):
+    with pytest.raises(ConfigError, match="--actor_lr is what group 2 searches"):
+        planned("--search_group", "2", "--actor_lr", "1e-3")
+    words = ["--env_name=two_armed_bandit", "--search_group", "2"]
+    assert search.main([*words, "--n_gpus", "4", "--micro_batch_size", "2"]) == 1
+    assert "Every GPU needs an episode" in capsys.readouterr().err
+    assert search.main(["--env_name=chess", "--search_group", "2"]) == 1
+    assert search.main([*words, "--base_model=no-such-model"]) == 1
+    with pytest.raises(SystemExit):
+        search.main([*words[:1], "--search_group", "5"])
+    assert not (here / "log").exists()
+
+
+def test_a_dry_run_prints_the_commands_and_stores_nothing(here, capsys):
+    assert len(COMMANDS) == 4
+    for words, num_runs in zip(COMMANDS, (9, 4, 6, 9), strict=True):
+        assert search.main([*words, "--dry_run"]) == 0
+        assert capsys.readouterr().out.count("-m ragen.legacy two_armed_bandit ") == num_runs
+    assert list(here.iterdir()) == []
+
+
+def start(words: list[str], folder: Path) -> subprocess.Popen[str]:
+    command = ["bash", str(ROOT / "scripts" / "hyperparam_search.sh"), *words]
+    return subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+
+
+@pytest.mark.timeout(600)
+def test_a_killed_search_goes_on_stores_its_best_and_the_next_group_uses_it(tmp_path):
+    words = [*COMMANDS[1], *SMALL, *FEW]
+    names = [f"hyperparam_searching_actor_lr_{rate}" for rate in ("5e-7", "1e-6", "5e-6", "1e-5")]
+    runs = [tmp_path / "checkpoints" / "RAGEN" / name for name in names]
+    first = start(words, tmp_path)
+    deadline = time.monotonic() + 240
+    while not ((runs[0] / "status.json").exists() and read_status(runs[0])["state"] == "finished"):
+        assert first.poll() is None, first.communicate()[0]
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    first.send_signal(signal.SIGKILL)
+    first.communicate()
+    ended = read_status(runs[0])["updated_at"]
+    assert not (tmp_path / BEST.format(2)).exists()
+
+    second = start(words, tmp_path)
+    output, _ = second.communicate(timeout=280)
+    assert second.returncode == 0, output
+    assert f"{names[0]}: done before" in output
+    assert read_status(runs[0])["updated_at"] == ended
+    scores = {name: read_metrics(run)[-1]["val-env/TwoArmedBandit/score"] for name, run in zip(names, runs)}
+    best = json.loads((tmp_path / BEST.format(2)).read_text())
+    assert best["score"] == max(scores.values()) == scores[best["experiment_name"]]
+    assert best["experiment_name"] == f"hyperparam_searching_actor_lr_{best['actor_lr']:g}".replace("e-0", "e-")
+    assert {"train_batch_size", "n_rollout", "kl_coef", "max_turns", "temperature", "ppo_batch_size"} <= best.keys()
+    assert sorted(file.name for file in (tmp_path / "log/terminal/hyper_param_search_logs").glob("*.log")) == sorted(
+        f"exp_{name}.log" for name in names
+    )
+    summaries = sorted((tmp_path / "log/terminal").glob("hyperparam_search_hyperparam_searching_*.log"))
+    assert summaries[-1].read_text().count("status=success") == 8  # as they ended, and in the order of the values
+
+    command = ["bash", str(ROOT / "scripts" / "hyperparam_search.sh"), *COMMANDS[2], "--dry_run", "--base_model=tiny"]
+    shown = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True).stdout
+    assert shown.count(f"optimization.actor_lr={best['actor_lr']:g}") == 6
+
+
+def test_a_failing_run_is_counted_and_nothing_is_stored(here, monkeypatch, capsys):
+    broken = here / "broken"
+    shutil.copytree(resolve_model("tiny/bandit"), broken)
+    (broken / "model.safetensors").write_bytes(b"not weights")
+    monkeypatch.setitem(search.GROUPS, 2, {"actor_lr": ("1e-6",)})
+    words = ["--env_name=two_armed_bandit", "--search_group", "2", *SMALL, *FEW]
+    assert search.main([*words, f"--base_model={broken}"]) == 1
+    captured = capsys.readouterr()
+    assert "1 of 1 runs have no score" in captured.err
+    assert "status=fail" in next((here / "log" / "terminal").glob("*.log")).read_text()
+    assert not (here / BEST.format(2)).exists()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("index", [0, 2, 3])
+def test_the_other_groups_run_to_their_end(index, tmp_path):
+    group = index + 1
+    words = [*COMMANDS[index], *SMALL, *(FEW if group > 1 else [])]
+    process = start(words, tmp_path)
+    output, _ = process.communicate(timeout=280)
+    assert process.returncode == 0, output
+    best = json.loads((tmp_path / BEST.format(group)).read_text())
+    runs = list((tmp_path / "checkpoints" / "RAGEN").iterdir())
+    assert len(runs) == len(planned("--search_group", str(group)))
+    assert best["score"] == max(read_metrics(run)[-1]["val-env/TwoArmedBandit/score"] for run in runs)

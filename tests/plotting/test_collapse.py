@@ -1,0 +1,52 @@
+"""Collapse metrics over training."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from ragen.errors import RagenError
+from ragen.plotting.collapse import draw_information, plot_collapse, series
+from ragen.plotting.style import new_figure
+from ragen.tracking.rundir import RunDir
+from tests.plotting.png import has_drawing
+from tests.plotting.synthetic import fill
+
+SCRIPT = Path(__file__).parents[2] / "gradient_analysis" / "plot_collapse.py"
+
+
+def test_the_figure_is_written_into_the_run(tmp_path):
+    fill(RunDir(tmp_path))
+    result = subprocess.run([sys.executable, SCRIPT, "--run-dir", tmp_path], capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr
+    assert result.stdout == f"{tmp_path / 'collapse.png'}\n"
+    assert has_drawing(tmp_path / "collapse.png")
+
+
+def test_one_sample_set_and_no_validation_are_enough(tmp_path):
+    run = RunDir(tmp_path)
+    for step in (1, 5, 10):
+        run.log(step, {"collapse_first_turn_sample/mi_estimate": -0.01 * step})
+    assert has_drawing(plot_collapse(tmp_path, tmp_path / "out" / "collapse.png"))
+
+
+def test_a_bound_near_the_estimate_is_drawn_and_a_far_one_written():
+    def labels(bound: float) -> list[str]:
+        axis = new_figure(4, 3).subplots()
+        name = "collapse_first_turn_sample"
+        draw_information(axis, {1: {f"{name}/mi_estimate": 0.5, f"{name}/mi_upper_bound": bound}})
+        return [str(line.get_label()) for line in axis.lines]
+
+    assert labels(1.5) == ["first turns", "upper bound, first turns"]
+    assert labels(4.16) == ["first turns, at most 4.16"]
+
+
+def test_a_series_skips_steps_that_did_not_log_it():
+    assert series({2: {"a": 1.0}, 1: {"b": 3.0}, 0: {"a": 2.0}}, "a") == ([0, 2], [2.0, 1.0])
+
+
+def test_a_run_without_collapse_metrics_says_so(tmp_path):
+    RunDir(tmp_path).log(1, {"actor/lr": 1.0})
+    with pytest.raises(RagenError, match="compute_freq > 0"):
+        plot_collapse(tmp_path, tmp_path / "collapse.png")

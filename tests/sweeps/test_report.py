@@ -1,0 +1,122 @@
+"""Figure, CSV and report, from run directories with known numbers."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from ragen.sweeps.conditions import estimate, interval_name, read_conditions, student_interval
+from ragen.sweeps.report import write_report
+from ragen.sweeps.run import MISSING, Outcome, Run
+from ragen.tracking.rundir import RunDir
+
+CONFIG = "es_manager: {val: {group_size: 1, env_configs: {tags: [CoordSokoban], n_groups: [100]}}}"
+SUCCESS = Outcome(status="success", times={"train_time": 61.25}, wall_time=70.4, device="1xH100")
+EARLY = Outcome(status="early_stopped", early_stop="reward_variance_collapse", times={"train_time": 20.0})
+FAIL = Outcome(status="fail", last_lines=("x",))
+
+
+def make_run(folder: Path, value: str, seed: int, successes: dict[int, float]) -> Run:
+    name = f"{value}-{seed}"
+    run_dir = RunDir(folder / name)
+    run_dir.write_config(CONFIG)
+    for step, success in successes.items():
+        run_dir.log(step, {"val-env/CoordSokoban/success": success, "val-env/CoordSokoban/non-zero/success": 1.0})
+        run_dir.log(step + 1, {"actor/lr": 1.0})
+    return Run(
+        name=name,
+        command=("x",),
+        log=folder / "x.log",
+        run_dir=folder / name,
+        total_steps=20,
+        value=value,
+        seed=seed,
+    )
+
+
+def read_csv(path: Path) -> list[dict[str, str]]:
+    return list(csv.DictReader(path.read_text().splitlines()))
+
+
+def figure_ink(path: Path) -> tuple[np.ndarray, np.ndarray]:
+    """Rows and columns of the pixels that are not white, and the size of the figure."""
+    from matplotlib.image import imread
+
+    pixels = imread(path)[..., :3]
+    return np.argwhere(pixels.min(axis=-1) < 0.95), np.array(pixels.shape[:2])
+
+
+def test_intervals_over_seeds_are_students():
+    # deviation 0.0577 / sqrt(3) * 4.303 = 0.1434
+    three = student_interval([0.5, 0.5, 0.6])
+    assert (three.mean, three.low, three.high) == pytest.approx((0.53333, 0.38991, 0.67676), abs=1e-4)
+    two = student_interval([0.4, 0.6])  # 0.1 * 12.706: wider than a share can be
+    assert (two.mean, two.low, two.high) == (0.5, 0.0, 1.0)
+    assert student_interval([0.5] * 40).low == 0.5
+
+
+def test_one_seed_has_the_interval_of_its_episodes():
+    one = estimate([0.8], 10)
+    assert one is not None
+    assert (one.mean, one.low, one.high) == pytest.approx((0.8, 0.490, 0.943), abs=1e-3)
+    assert estimate([], 10) is None
+
+
+def test_a_report_over_seeds(tmp_path):
+    runs = [
+        make_run(tmp_path, "0", 1, {0: 0.1, 10: 0.6, 20: 0.5}),
+        make_run(tmp_path, "0", 2, {0: 0.1, 10: 0.4, 20: 0.6}),
+        make_run(tmp_path, "0.1", 1, {0: 0.1, 10: 0.05}),
+        make_run(tmp_path, "0.1", 2, {0: 0.1, 10: 0.07, 20: 0.03}),
+    ]
+    outcomes = {"0-1": SUCCESS, "0-2": SUCCESS, "0.1-1": EARLY, "0.1-2": SUCCESS}
+    first, second = read_conditions(runs, outcomes)
+    assert first.final is not None and first.best is not None and second.final is not None
+    assert (first.final.mean, first.best.mean) == (0.55, 0.6)
+    assert second.final.mean == pytest.approx(0.04), "a run that stopped early counts with its last validation"
+    assert "Student's t over 2 seeds" in interval_name([first, second])
+
+    files = write_report(
+        tmp_path / "kl_sweep_tiny",
+        title="KL sweep, tiny",
+        axis_name="kl_loss_coef",
+        runs=runs,
+        outcomes=outcomes,
+        summary=Path("logs/kl_sweep_tiny.log"),
+    )
+    assert [file.name.removeprefix("kl_sweep_tiny_") for file in files] == [
+        "report.md",
+        "report.png",
+        "report.csv",
+        "curves.csv",
+    ]
+    text = files[0].read_text()
+    assert "| 0 | 0.550 [0.000, 1.000] | 0.600 [0.600, 0.600] | 10, 20 | step 20 | 61.2 s |" in text
+    assert "early stop at 10 (reward_variance_collapse), step 20" in text and "counts as a failed regime" in text
+    rows = read_csv(files[2])
+    assert [row["status"] for row in rows] == ["success", "success", "early_stopped", "success"]
+    assert (rows[0]["best_success"], rows[0]["best_step"], rows[0]["last_step"]) == ("0.6", "10", "21")
+    assert (rows[2]["early_stop"], rows[2]["final_success"]) == ("reward_variance_collapse", "0.05")
+    points = read_csv(files[3])
+    assert len(points) == 11
+    assert points[1] == {"value": "0", "seed": "1", "step": "10", "val_success": "0.6", "val_episodes": "100"}
+
+    ink, size = figure_ink(files[1])
+    assert len(ink) > 5000, "the figure is not blank"
+    assert (ink.min(axis=0) >= 1).all() and (ink.max(axis=0) < size - 1).all(), "nothing is cut at the edges"
+
+
+def test_runs_without_numbers_have_their_place(tmp_path):
+    runs = [make_run(tmp_path, value, 1, {}) for value in ("0", "0.1", "0.2")]
+    runs.append(make_run(tmp_path, "0.3", 1, {0: 0.5}))
+    outcomes = {"0-1": FAIL, "0.1-1": MISSING, "0.2-1": SUCCESS, "0.3-1": FAIL}
+    files = write_report(tmp_path / "s", title="s", axis_name="v", runs=runs, outcomes=outcomes, summary=Path("s.log"))
+    text = files[0].read_text()
+    assert "| 0 | - | - | - | failed | - |" in text
+    assert "| 0.1 | - | - | - | not run | - |" in text
+    assert "| 0.3 | - | - | - | failed | - |" in text, "half a run says nothing about its value"
+    assert "no run to estimate from" in text
+    assert len(figure_ink(files[1])[0]) > 2000
