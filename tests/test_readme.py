@@ -24,7 +24,7 @@ def readme_commands() -> list[str]:
 def folder(tmp_path_factory):
     """An empty folder in which `make demo` has run, on fewer levels."""
     path = tmp_path_factory.mktemp("readme")
-    for name in ("examples", "train.py"):
+    for name in ("examples", "gradient_analysis", "train.py"):
         (path / name).symlink_to(ROOT / name)
     result = run(["ragen", "demo", "--levels", "24", "trainer.total_training_steps=2", "trainer.test_freq=1"], path)
     assert result.returncode == 0, result.stderr
@@ -38,7 +38,10 @@ def folder(tmp_path_factory):
 
 
 def run(words: list[str], folder: Path) -> subprocess.CompletedProcess:
-    program = {"ragen": [sys.executable, "-m", "ragen.cli"], "python": [sys.executable]}[words[0]]
+    # train.sh works from any folder; the others are found where the README says.
+    programs = {"ragen": [sys.executable, "-m", "ragen.cli"], "python": [sys.executable], "bash": ["bash"]}
+    program = programs[words[0]]
+    words = [str(ROOT / word) if word == "train.sh" else word for word in words]
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
     return subprocess.run(
         [*program, *words[1:]], cwd=folder, env=environment, capture_output=True, text=True, timeout=300
@@ -65,5 +68,11 @@ def test_a_readme_command_runs(folder, command):
         assert (checkpoint / "model.safetensors").exists()
     if "plot" in words:
         assert (folder / "checkpoints/ragen/first/learning_curve.png").exists()
+    if "gradient_analysis/plot_gradient_analysis.py" in words:
+        assert len(list(folder.glob("gradient_analysis_outputs/probe/*_step_1.*"))) == 7
+    if "gradient_analysis/plot_collapse.py" in words:
+        assert list((folder / "checkpoints/ragen/first").glob("*collapse*.png"))
+    if "sft" in words:
+        assert (folder / "models/lake/merged_model/model.safetensors").exists()
     if "--png" in words:
         assert list((folder / "results/demo/pictures").glob("*.png"))

@@ -125,6 +125,10 @@ class RolloutConfig:
     tensor_model_parallel_size: Annotated[int, "GPUs that share one copy of the model in vLLM."]
     enforce_eager: Annotated[bool, "Decode without CUDA graphs."]
     free_cache_engine: Annotated[bool, "Free the engine's cache while the model trains."]
+    canary_bound: Annotated[
+        float | None,
+        "Largest mean |vLLM - trainer| log-prob of a fixed text after a weight sync; null: 1e-4, in bfloat16 0.2.",
+    ]
     log_prob_micro_batch_size_per_gpu: Annotated[int, "Samples per forward pass when log-probs are computed."]
     old_log_probs: Annotated[
         Literal["recompute", "engine"], "Log-probs of the sampling policy: by the trainer, or as the engine gave them."

@@ -38,6 +38,7 @@ class RayInitConfig:
     """Arguments of ray.init."""
 
     num_cpus: Annotated[int | None, "CPU cores Ray may use; null takes all."]
+    address: Annotated[str | None, "Ray cluster to join (auto, or host:port); null starts Ray on this machine."]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -79,6 +79,9 @@ class TrainerConfig:
     resume_from_path: Annotated[str | None, "A global_step_<N> folder."]
     n_gpus_per_node: Annotated[int, "GPUs of one machine; 1 also on a CPU."]
     nnodes: Annotated[int, "Machines."]
+    max_restarts: Annotated[int, "Times a run on several devices goes on from its newest checkpoint by itself."]
+    watchdog_minutes: Annotated[float, "Say which worker waits for which when none moved for this long."]
+    hang_timeout_minutes: Annotated[float, "Stop when no worker moved for this long."]
     logger: Annotated[
         tuple[Literal["console", "wandb", "tensorboard"], ...], "Where metrics go besides the run directory."
     ]

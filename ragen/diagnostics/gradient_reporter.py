@@ -19,9 +19,9 @@ from ragen.env.rng import fixed_hash
 from ragen.llm_agent.build import sampling_params
 from ragen.llm_agent.es_manager import EsManager
 from ragen.types import Group, Metrics, group_episodes
+from ragen.workers.base import Workers
 from ragen.workers.batch import Batch
 from ragen.workers.gradients import COMPONENTS, Gradient
-from ragen.workers.local import LocalWorkers
 
 MAX_FOLDS = 32
 """Parts of a bucket of which sketches are kept."""
@@ -43,7 +43,7 @@ class GradientReporter:
     """Probes the actor at steps 1, 1 + N, 1 + 2N, ..."""
 
     def __init__(
-        self, config: Config, workers: LocalWorkers, *, score: Score, log_table: LogTable, train_seed: int
+        self, config: Config, workers: Workers, *, score: Score, log_table: LogTable, train_seed: int
     ) -> None:
         self.config, self.workers, self.score, self.log_table = config, workers, score, log_table
         self.train_seed = train_seed
@@ -103,7 +103,7 @@ class GradientReporter:
             self.environments,
             base_seed=seed % 2**31,
             noise_seed=seed,
-            params=sampling_params(self.config, self.workers.agent.chat, is_validation=False),
+            params=sampling_params(self.config, self.workers.chat, is_validation=False),
         )
         return [group for group in group_episodes(episodes) if group.is_complete]
 

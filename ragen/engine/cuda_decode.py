@@ -21,8 +21,8 @@ from ragen.engine.pages import PagePool
 from ragen.engine.sampling import BatchParams, sample, uniform_noise
 from ragen.engine.triton_kernels import BLOCK, HEADER, PAGE
 
-MAX_GRAPH_TOKENS = 2048
-"""Prompts of more tokens keep the GPU busy without a graph."""
+PROMPT_LADDER = [64, 128, 256, 512, 1024, 2048]
+"""Numbers of prompt tokens that get a graph; more keep the GPU busy without, unless they fill a pass."""
 
 
 def batch_ladder(largest: int) -> list[int]:
@@ -76,13 +76,14 @@ class _Pass:
 class Runner:
     """A model on one device, ready to prefill and decode sessions in numbered slots."""
 
-    def __init__(self, model: Any, *, num_slots: int, max_model_len: int, use_graphs: bool) -> None:
+    def __init__(self, model: Any, *, num_slots: int, max_model_len: int, pass_tokens: int, use_graphs: bool) -> None:
         self.decoder = fuse(model)
         decoder = self.decoder
         self.device = decoder.embedding.device
         self.use_graphs = use_graphs
         self.ladder = batch_ladder(num_slots)
-        self.token_ladder = [64, 128, 256, 512, 1024, MAX_GRAPH_TOKENS] if use_graphs else []
+        self.pass_tokens = pass_tokens
+        self.prompt_ladder = [size for size in PROMPT_LADDER if size < pass_tokens] if use_graphs else []
         cos, sin = decoder.rotary_tables(max_model_len)
         self.attention = kernels.Attention(
             num_heads=decoder.num_heads,
@@ -97,8 +98,7 @@ class Runner:
         self.pages = PagePool(self.attention.layer_bytes * len(decoder.layers), self.device)
         self.max_pages = -(-max_model_len // PAGE)
         self.state = torch.zeros(num_slots, HEADER + self.max_pages, dtype=torch.int64, device=self.device)
-        num_rows = max(num_slots, MAX_GRAPH_TOKENS // BLOCK)
-        self.logits = decoder.head.new_empty(num_rows, len(decoder.head))
+        self.logits = decoder.head.new_empty(num_slots, len(decoder.head))
         self._passes: dict[tuple[str, int], _Pass] = {}
         self._stream = torch.cuda.Stream() if use_graphs else None
         self._pool = torch.cuda.graph_pool_handle() if use_graphs else None
@@ -148,12 +148,10 @@ class Runner:
 
     def prefill(self, batch: PromptBatch, cuts: Cuts | None) -> Tensor:
         """Compute prompt tokens and draw the first token of the replies whose prompt is complete."""
-        num_samples = len(batch.samples)
-        size = rung(self.token_ladder, max(len(batch.ids), num_samples * BLOCK))
-        if size is None:
-            size, rows = len(batch.ids), num_samples
-        else:
-            rows = size // BLOCK
+        num_tokens, num_samples = len(batch.ids), len(batch.samples)
+        size = self._prompt_rung(num_tokens, num_samples)
+        is_captured = size > 0
+        size, rows = (size, self._prompt_rows(size)) if is_captured else (num_tokens, num_samples)
         inputs = np.concatenate(
             [
                 _padded(batch.ids, size),
@@ -162,25 +160,35 @@ class Runner:
                 _padded(batch.samples[:, 1], rows),
             ]
         )
-        key = ("prefill", size)
-        if size not in self.token_ladder:
+        if is_captured:
+            key = ("prefill", size)
+            if key not in self._passes:
+                self._passes[key] = self._captured(
+                    self._send(np.concatenate([np.zeros(len(inputs) - 2 * rows), np.full(rows, -1), np.zeros(rows)])),
+                    torch.empty(2, rows, dtype=torch.int32, device=self.device),
+                    lambda inputs, out: self._prefill(inputs, out, num_tokens=size),
+                )
+            chosen = self._passes[key]
+            chosen.inputs.copy_(self._send(inputs), non_blocking=True)
+            chosen.run()
+            out = chosen.out
+        else:
             out = torch.empty(2, rows, dtype=torch.int32, device=self.device)
             self._prefill(self._send(inputs), out, num_tokens=size)
-        else:
-            if key not in self._passes:
-                buffer = self._send(_padded(np.array([]), len(inputs)))
-                buffer[size + 3 * size // BLOCK :][:rows] = -1
-                out = torch.empty(2, rows, dtype=torch.int32, device=self.device)
-                self._passes[key] = self._captured(
-                    buffer, out, lambda inputs, out: self._prefill(inputs, out, num_tokens=size)
-                )
-            self._passes[key].inputs.copy_(self._send(inputs), non_blocking=True)
-            self._passes[key].run()
-            out = self._passes[key].out
         if cuts is not None and num_samples:
             counts = np.zeros(num_samples, dtype=np.int64)
             self._cut(self.logits[:num_samples], out, batch.samples[:, 0], cuts, counts)
         return out
+
+    def _prompt_rung(self, num_tokens: int, num_samples: int) -> int:
+        """Tokens of the graph that is to take a prompt batch; 0 if none is."""
+        if self.use_graphs and num_tokens == self.pass_tokens and num_samples <= self._prompt_rows(num_tokens):
+            return num_tokens
+        return rung(self.prompt_ladder, max(num_tokens, num_samples * BLOCK)) or 0
+
+    def _prompt_rows(self, num_tokens: int) -> int:
+        """Tokens a graph for so many prompt tokens can draw."""
+        return min(len(self.state), num_tokens // BLOCK)
 
     def _captured(self, inputs: Tensor, out: Tensor, run: Callable[[Tensor, Tensor], None]) -> _Pass:
         """The pass as a graph. `inputs` must name no session yet: a capture also runs the pass once."""
@@ -213,17 +221,26 @@ class Runner:
         def attend(index: int, layer: Layer, qkv: Tensor) -> Tensor:
             return self.attention.prefill(index, qkv, layer.head_norms, blocks, self.state)
 
-        x = self._layers(x, attend)
+        x = self._layers(x, attend, wanted=sources)
         if rows:
-            self._draw(x[sources], slots, out, advance=False)
+            self._draw(x, slots, out, advance=False)
 
-    def _layers(self, x: Tensor, attend: Callable[[int, Layer, Tensor], Tensor]) -> Tensor:
-        """Hidden states [tokens, hidden] after all layers; residuals are added by the matrix products."""
-        eps = self.decoder.eps
+    def _layers(
+        self, x: Tensor, attend: Callable[[int, Layer, Tensor], Tensor], wanted: Tensor | None = None
+    ) -> Tensor:
+        """Hidden states [tokens, hidden] after all layers, or those of the `wanted` tokens only.
+
+        Residuals are added by the matrix products. In the last layer all tokens have keys and values, the rest is
+        computed for wanted ones.
+        """
+        eps, last = self.decoder.eps, len(self.decoder.layers) - 1
         for index, layer in enumerate(self.decoder.layers):
             normed = kernels.rms_norm(x, layer.input_norm, eps)
             qkv = torch.nn.functional.linear(normed, layer.qkv, layer.qkv_bias)
-            x.addmm_(attend(index, layer, qkv), layer.output.t())
+            attended = attend(index, layer, qkv)
+            if index == last and wanted is not None:
+                x, attended = x[wanted], attended[wanted]
+            x.addmm_(attended, layer.output.t())
             normed = kernels.rms_norm(x, layer.mlp_norm, eps)
             x.addmm_(kernels.silu_mul(normed @ layer.gate_up.t()), layer.down.t())
         return x

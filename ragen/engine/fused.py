@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-MODEL_TYPES = {"qwen2", "qwen3", "llama", "mistral"}
+MODEL_TYPES = {"qwen2", "qwen3", "llama"}
 """Families whose layers are read; all are the same decoder up to biases and norms of queries and keys."""
 STATIC_ROPE = {"default", "linear", "llama3", "yarn"}
 """Rotary embeddings whose angles depend on the position only."""

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from ragen.engine.base import Completion, Request, SamplingParams, StopReason
 from ragen.engine.cuda_decode import Cuts, PromptBatch, Runner
-from ragen.engine.fused import addresses
+from ragen.engine.fused import addresses, why_not
 from ragen.engine.prefill import Piece, common_prefix, plan
 from ragen.engine.stopping import StopRules
 from ragen.engine.triton_kernels import BLOCK, COUNT, HEADER, PAGE, POSITION, SEED, TEMPERATURE
@@ -97,11 +97,14 @@ class GraphEngine:
         self._cuts: Cuts | None = None
 
     def _make_runner(self) -> None:
+        if reason := why_not(self.model):
+            raise EngineError(f"The graph engine cannot run this model: {reason}. Set rollout.enforce_eager=True.")
         with torch.inference_mode(False):  # weights may move, and are trained later
             self.runner = Runner(
                 self.model,
                 num_slots=self.max_num_seqs,
                 max_model_len=self.max_model_len,
+                pass_tokens=self.max_num_batched_tokens,
                 use_graphs=next(self.model.parameters()).is_cuda,
             )
         self._addresses = addresses(self.model)
@@ -189,7 +192,7 @@ class GraphEngine:
         self._write_state(admitted)
         # 3. Prompts
         new = [list(_request(session).prompt_ids[len(session.cached) :]) for session in leaders]
-        for pieces in plan([len(ids) for ids in new], self.max_num_batched_tokens):
+        for pieces in plan([len(ids) for ids in new], self.max_num_batched_tokens, block=BLOCK):
             self._launch_prompts(pieces, leaders, followers, new)
             ended = [leaders[piece.index] for piece in pieces if piece.stop == len(new[piece.index])]
             self.runner.copy_pages([pair for leader in ended for pair in shared_copies[leader.slot]])

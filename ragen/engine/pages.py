@@ -7,6 +7,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from ragen.errors import EngineError
+
 SEGMENT_BYTES = 256 * 2**20
 
 
@@ -44,7 +46,13 @@ class PagePool:
 
     def _grow(self, count: int) -> None:
         num_pages = max(count, SEGMENT_BYTES // self.page_bytes, 1)
-        segment = torch.empty(num_pages * self.page_bytes, dtype=torch.uint8, device=self.device)
+        try:
+            segment = torch.empty(num_pages * self.page_bytes, dtype=torch.uint8, device=self.device)
+        except torch.OutOfMemoryError as error:
+            raise EngineError(
+                f"The key-value cache holds {self.num_bytes / 2**30:.1f} GiB and finds no memory for more. Lower "
+                "actor_rollout_ref.rollout.max_num_seqs or actor_rollout_ref.rollout.max_model_len."
+            ) from error
         self._segments.append(segment)
         # In descending order: pages are taken from the end.
         self._free += [segment.data_ptr() + i * self.page_bytes for i in reversed(range(num_pages))]

@@ -21,10 +21,10 @@ class Piece:
         return -(-(self.stop - self.start) // block) * block
 
 
-def plan(lengths: Sequence[int], budget: int, *, block: int = 16) -> list[list[Piece]]:
+def plan(lengths: Sequence[int], budget: int, *, block: int) -> list[list[Piece]]:
     """Passes of at most `budget` tokens, pieces padded to whole blocks; a prompt that does not fit goes on in the next.
 
-    lengths [20, 50], budget 64 -> [[0: 0..20, 1: 0..32], [1: 32..50]]
+    lengths [20, 50], budget 64, block 16 -> [[0: 0..20, 1: 0..32], [1: 32..50]]
     """
     passes: list[list[Piece]] = []
     room = 0

@@ -17,7 +17,7 @@ import triton.language as tl
 from torch import Tensor
 
 PAGE = 64
-BLOCK = 16
+BLOCK = 8
 """Query tokens of one program of prefill attention; new tokens of a session are padded to a multiple."""
 LOG2E = 1.4426950408889634
 CHUNK = 4096
@@ -352,9 +352,8 @@ class Attention:
         self.eps, self.cos, self.sin = eps, cos, sin
         self.layer_bytes = 2 * num_kv_heads * PAGE * head_dim * cos.element_size()
         group = num_heads // num_kv_heads
-        self.group_rows = triton.next_power_of_2(group)
+        self.group_rows = max(16 // BLOCK, triton.next_power_of_2(group))  # a matrix product has 16 rows or more
         self.decode_rows = max(16, self.group_rows)
-        self.stages, self.warps = 4, 4
         device = cos.device
         cells = max(self.num_splits(rows) * rows for rows in range(1, max_rows + 1)) * num_kv_heads * self.decode_rows
         self.partial = torch.empty(cells * head_dim, dtype=torch.float32, device=device)
@@ -370,11 +369,12 @@ class Attention:
         rows, splits = len(slots), self.num_splits(len(slots))
         out = qkv.new_empty(rows, self.heads * self.dim)
         q_gain, k_gain = gains or (self.cos, self.cos)
+        stages, warps = (5, 4) if rows < 256 else (4, 2)  # few programs need more loads under way; measured on an H200
         _decode_attention[(rows, self.kv_heads, splits)](
             qkv, out, slots, state, self.cos, self.sin, q_gain, k_gain, self.partial, self.stats, self.counters,
             layer * self.layer_bytes, state.stride(0), splits, self.scale, self.eps,
             HEADS=self.heads, KV_HEADS=self.kv_heads, DIM=self.dim, PAGE=PAGE, IS_SPLIT=splits > 1,
-            HAS_NORM=gains is not None, ROWS=self.decode_rows, STAGES=self.stages, num_warps=self.warps,
+            HAS_NORM=gains is not None, ROWS=self.decode_rows, STAGES=stages, num_warps=warps,
         )  # fmt: skip
         return out
 
@@ -389,13 +389,12 @@ class Attention:
         _rotate_and_store[(tokens // BLOCK, triton.cdiv(self.heads + 2 * self.kv_heads, share))](
             qkv, queries, blocks, state, self.cos, self.sin, q_gain, k_gain, offset, state.stride(0), self.eps,
             HEADS=self.heads, KV_HEADS=self.kv_heads, DIM=self.dim, PAGE=PAGE, BLOCK=BLOCK,
-            HAS_NORM=gains is not None, SHARE=share, num_warps=4,
+            HAS_NORM=gains is not None, SHARE=share, num_warps=2,
         )  # fmt: skip
-        rows = BLOCK * self.group_rows
         _prefill_attention[(tokens // BLOCK, self.kv_heads)](
             queries, out, blocks, state, offset, state.stride(0), self.scale,
             HEADS=self.heads, KV_HEADS=self.kv_heads, DIM=self.dim, PAGE=PAGE, BLOCK=BLOCK,
-            GROUP_ROWS=self.group_rows, STAGES=2, num_warps=8 if rows >= 128 else 4,
+            GROUP_ROWS=self.group_rows, STAGES=3, num_warps=4,
         )  # fmt: skip
         return out
 
@@ -511,7 +510,7 @@ def draw(logits: Tensor, slots: Tensor, state: Tensor, out: Tensor, *, advance: 
     tops = torch.empty(rows, num_chunks, dtype=torch.float32, device=logits.device)
     sums = torch.empty_like(tops)
     _chunk_sums[(rows, num_chunks)](
-        logits, slots, state, tops, sums, state.stride(0), vocab, num_chunks, CHUNK=CHUNK, num_warps=8
+        logits, slots, state, tops, sums, state.stride(0), vocab, num_chunks, CHUNK=CHUNK, num_warps=4
     )
     _draw[(rows,)](
         logits, slots, state, tops, sums, out, state.stride(0), vocab, num_chunks, out.shape[1],

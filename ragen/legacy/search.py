@@ -152,6 +152,9 @@ def plan(args: argparse.Namespace) -> list[tuple[Run, Config, Params]]:
     for name in grid:
         if getattr(args, name) is not None:
             raise ConfigError(f"--{name} is what group {args.search_group} searches. Leave it out.")
+    for name in (*DEFAULTS, "ppo_batch_size", "micro_batch_size"):
+        if any(override.startswith(f"{legacy_key(name)}=") for override in args.overrides):
+            raise ConfigError(f"{legacy_key(name)} is an option of the search: use --{name}.")
     fixed = fixed_values(args)
     planned = []
     for values in itertools.product(*grid.values()):

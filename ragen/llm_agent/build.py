@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from ragen.config.schema import Config
 from ragen.engine.base import Engine, SamplingParams
 from ragen.errors import ConfigError
 from ragen.llm_agent.agent_proxy import AgentProxy, forced_prefix
 from ragen.llm_agent.chat import Chat
+from ragen.types import Metrics
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
 
 
 @dataclass(kw_only=True, slots=True)
@@ -21,7 +27,9 @@ class Agent:
     engine: Engine
     chat: Chat | None
     model: Any = None
-    """The weights, for engines that run in this process."""
+    """The weights, for engines that play with a model of this process."""
+    load_weights: Callable[[Mapping[str, Tensor], Callable[[Sequence[int]], Tensor]], Metrics] | None = None
+    """Hands new weights to an engine that has a copy of its own; the second argument scores a text with the model."""
 
 
 def build_agent(config: Config, *, env_types: Sequence[str], device: str | None = None) -> Agent:
@@ -86,6 +94,29 @@ def native_agent(config: Config, model: Any, tokenizer: Any, *, max_num_seqs: in
     return Agent(proxy=build_proxy(config, engine, chat), engine=engine, chat=chat, model=model)
 
 
+def vllm_agent(config: Config, path: Path | str, tokenizer: Any, *, dtype: torch.dtype, has_weights: bool) -> Agent:
+    """An agent that plays with vLLM; without `has_weights` a trainer hands them over before the first episode."""
+    from ragen.engine.vllm import VllmEngine
+
+    rollout = config.actor_rollout_ref.rollout
+    engine = VllmEngine(
+        path,
+        tokenizer,
+        dtype=dtype,
+        has_weights=has_weights,
+        max_num_seqs=rollout.max_num_seqs,
+        max_model_len=rollout.max_model_len,
+        max_num_batched_tokens=rollout.max_num_batched_tokens,
+        gpu_memory_utilization=rollout.gpu_memory_utilization,
+        tensor_parallel_size=rollout.tensor_model_parallel_size,
+        enforce_eager=rollout.enforce_eager,
+        free_cache=rollout.free_cache_engine,
+        canary_bound=rollout.canary_bound,
+    )
+    chat = build_chat(config, tokenizer)
+    return Agent(proxy=build_proxy(config, engine, chat), engine=engine, chat=chat, load_weights=engine.load_weights)
+
+
 def _native(config: Config, env_types: Sequence[str], device: str | None) -> Agent:
     from ragen.models.load import load_model, load_tokenizer
     from ragen.models.resolve import resolve_model
@@ -93,6 +124,15 @@ def _native(config: Config, env_types: Sequence[str], device: str | None) -> Age
     path = resolve_model(config.actor_rollout_ref.model.path, env_types=env_types)
     model, tokenizer = load_model(path, device=device), load_tokenizer(path)
     return native_agent(config, model, tokenizer, max_num_seqs=config.actor_rollout_ref.rollout.max_num_seqs)
+
+
+def _vllm(config: Config, env_types: Sequence[str], device: str | None) -> Agent:
+    from ragen.models.load import default_device, load_tokenizer, precision
+    from ragen.models.resolve import resolve_model
+
+    path = resolve_model(config.actor_rollout_ref.model.path, env_types=env_types)
+    dtype = precision(device or default_device())
+    return vllm_agent(config, path, load_tokenizer(path), dtype=dtype, has_weights=True)
 
 
 def _api(config: Config, env_types: Sequence[str], device: str | None) -> Agent:
@@ -109,4 +149,4 @@ def _api(config: Config, env_types: Sequence[str], device: str | None) -> Agent:
     return Agent(proxy=build_proxy(config, engine, None), engine=engine, chat=None)
 
 
-BUILDERS = {"native": _native, "api": _api}
+BUILDERS = {"native": _native, "vllm": _vllm, "api": _api}

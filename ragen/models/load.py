@@ -14,6 +14,13 @@ def default_device() -> str:
     return "cuda" if torch.cuda.is_available() else "cpu"
 
 
+def precision(device: str) -> Any:
+    """The torch dtype of models on a device: bfloat16 is emulated on most CPUs, and then far slower than float32."""
+    import torch
+
+    return torch.bfloat16 if device.startswith("cuda") else torch.float32
+
+
 def load_tokenizer(path: Path | str) -> Any:
     from transformers import AutoTokenizer
 
@@ -52,14 +59,12 @@ def _is_value_model(path: Path | str) -> bool:
 
 
 def _load(auto_class: Any, path: Path | str, *, device: str | None, is_trained: bool, **changes: Any) -> Any:
-    import torch
     from transformers import AutoConfig
     from transformers.utils import logging
 
     logging.disable_progress_bar()
     device = device or default_device()
-    # bfloat16 is emulated on most CPUs, and then far slower than float32.
-    dtype = torch.bfloat16 if device.startswith("cuda") else torch.float32
+    dtype = precision(device)
     verbosity = logging.get_verbosity()
     try:
         config = AutoConfig.from_pretrained(path, **changes)

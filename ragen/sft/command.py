@@ -151,8 +151,7 @@ def train(config: Config, sft: SftConfig, root: Path) -> Path:
                     metrics = tuner.update(batch, step=step) | {"sft/epoch": epoch + number / len(batches)}
                     if number == len(batches):
                         val_losses[step] = metrics["sft/val_loss"] = tuner.val_loss()
-                        state = {"epoch": epoch + 1, "val_losses": val_losses}
-                        newest = save_checkpoint(saved, step, {ROLE: tuner.save}, state)
+                        save_checkpoint(saved, step, {ROLE: tuner.save}, {"epoch": epoch + 1, "val_losses": val_losses})
                         forget(config, saved, keep={step, best_step(val_losses)})
                     log(step, metrics)
     return saved / f"global_step_{best_step(val_losses)}"

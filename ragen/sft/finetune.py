@@ -53,9 +53,9 @@ def packed_passes(
     """The samples in micro batches; the body of the loop runs inside `packed_attention`."""
     batch = make_batch(samples, {})
     device = next(model.parameters()).device
-    for chosen in micro_batches(batch.lengths, max_samples=micro_batch_size):
+    for chosen in micro_batches(batch.ids, max_samples=micro_batch_size):
         micro = batch.select(chosen)
-        ids, packing = pack(micro.ids, device)
+        ids, packing = pack(micro.ids, device, mask=micro.mask)
         with packed_attention(model, packing):
             yield micro, ids, packing
 

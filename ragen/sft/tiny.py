@@ -1,8 +1,8 @@
 """Make the embedded models: `make model`, or `python -m ragen.sft.tiny [family ...]`.
 
-One small Qwen2 model per environment family, warm-started on demonstrations of a noisy teacher: it knows the form
-and some of the skill, and leaves reinforcement learning room to improve. The levels of the demonstrations start at
-seed 1,000,000, far from those of training (from 10,000) and validation (from 123).
+One small Qwen2 model per environment family, warm-started on demonstrations of a noisy teacher, or briefly on those
+of a clean one: it knows the form and some of the skill, and leaves reinforcement learning room to improve. The levels
+of the demonstrations start at seed 1,000,000, far from those of training (from 10,000) and validation (from 123).
 """
 
 from __future__ import annotations
@@ -73,8 +73,9 @@ RECIPES = {
         num_layers=3,
         num_heads=2,
         mlp_size=192,
-        noise=0.5,
-        num_epochs=32,
+        # A clean teacher, stopped early: reinforcement learning then has a skill to teach, not only noise to remove.
+        noise=0.0,
+        num_epochs=7,
         batch_tokens=4096,
         config_name="_3_frozen_lake",
         mixtures=(

@@ -2,20 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from statistics import fmean, stdev
+from dataclasses import dataclass, replace
 
-from ragen.algorithms.statistics import Estimate, proportion_interval
+from ragen.algorithms.statistics import Estimate, proportion_interval, student_interval
 from ragen.plotting.learning_curve import read_levels
 from ragen.sweeps.run import DONE, Outcome, Run, read_records, success_of
-
-T_QUANTILES = (
-    *(12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228),
-    *(2.201, 2.179, 2.160, 2.145, 2.131, 2.120, 2.110, 2.101, 2.093, 2.086),
-)
-"""97.5 % quantiles of Student's t with 1, 2, ..., 20 degrees of freedom."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -67,21 +59,11 @@ class Condition:
         return any(curve.outcome.status == "early_stopped" for curve in self.curves)
 
 
-def student_interval(values: Sequence[float]) -> Estimate:
-    """The mean over seeds with its 95 % interval, cut where a share must end.
-
-    [0.4, 0.6] -> 0.5 [0, 1]; [0.5, 0.5, 0.6] -> 0.533 [0.390, 0.677]
-    """
-    mean, degrees = fmean(values), len(values) - 1
-    # Beyond the table the quantile is at most 2.086, which widens the interval by less than 7 %.
-    half = T_QUANTILES[min(degrees, len(T_QUANTILES)) - 1] * stdev(values) / math.sqrt(len(values))
-    return Estimate(mean, max(0.0, mean - half), min(1.0, mean + half))
-
-
 def estimate(values: Sequence[float], num_episodes: int) -> Estimate | None:
     """Over seeds where there are several, else over the validation episodes of the one run."""
     if len(values) > 1:
-        return student_interval(values)
+        over_seeds = student_interval(values)
+        return replace(over_seeds, low=max(0.0, over_seeds.low), high=min(1.0, over_seeds.high))
     return proportion_interval(round(values[0] * num_episodes), num_episodes) if values else None
 
 

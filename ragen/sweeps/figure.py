@@ -52,9 +52,9 @@ def draw_curves(axis: Axes, conditions: Sequence[Condition], axis_name: str) -> 
             steps,
             means,
             color=colour,
-            linewidth=1.5 + 2 * rim,
+            linewidth=1.4 + 1.4 * rim,
             marker=MARKERS[place % len(MARKERS)],
-            markersize=4 + 4 * rim,
+            markersize=4 + 3 * rim,
             label=condition.value,
         )
         for curve in curves:

@@ -114,6 +114,7 @@ SECTIONS: dict[str, dict[str, str]] = {
         "rollout/ref_log_prob": "Mean log-probability of the sampled tokens under the reference model.",
         "rollout/logprob_mismatch_mean": "Mean |engine - trainer| log-probability of the sampled tokens.",
         "rollout/logprob_mismatch_max": "Largest |engine - trainer| log-probability of a sampled token.",
+        "rollout/canary_logprob_diff": "Mean distance of vLLM's and the trainer's log-probs of a fixed text.",
         "rollout/importance_weight_mean": "Mean truncated weight that corrects the mismatch; 1 is no correction.",
     },
     "Actor": {

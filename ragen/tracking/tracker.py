@@ -75,9 +75,8 @@ def _tensorboard(run: RunFacts) -> Tracker:
     return TensorboardTracker(run)
 
 
-TRACKERS: dict[str, Callable[[RunFacts], Tracker] | None] = {
+TRACKERS: dict[str, Callable[[RunFacts], Tracker]] = {
     "console": _console,
-    "file": None,  # the run directory, which is always written
     "wandb": _wandb,
     "tensorboard": _tensorboard,
 }
@@ -142,11 +141,8 @@ class Trackers:
         self.run.write_status("running", step=self.step)
         self._is_open = True
         for name in self._names:
-            start = TRACKERS[name]
-            if start is None:
-                continue
             try:
-                self._trackers[name] = start(self._facts)
+                self._trackers[name] = TRACKERS[name](self._facts)
             except BaseException as error:
                 self.close("failed", reason=f"the tracker {name} cannot start: {error}")
                 if isinstance(error, RagenError) or not isinstance(error, Exception):

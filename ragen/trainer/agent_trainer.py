@@ -26,8 +26,8 @@ from ragen.trainer.early_stop import EarlyStop
 from ragen.trainer.scoring import Timer, score
 from ragen.trainer.validation import Validator
 from ragen.types import Episode, Group, Metrics, group_episodes
+from ragen.workers.base import Workers
 from ragen.workers.batch import Batch
-from ragen.workers.local import LocalWorkers
 
 PER_TOKEN_STAGES: tuple[str, ...] = ("gen", "old_log_prob", "ref", "values", "update_actor", "update_critic")
 """Stages whose time is also logged per token of the batch."""
@@ -51,7 +51,7 @@ class AgentTrainer:
     def __init__(
         self,
         config: Config,
-        workers: LocalWorkers,
+        workers: Workers,
         *,
         trackers: Trackers,
         start_step: int,
@@ -153,7 +153,9 @@ class AgentTrainer:
                 with self.timers("save_checkpoint"):
                     self.save(step, outcome)
         tokens = dict.fromkeys(PER_TOKEN_STAGES, outcome.num_tokens)
-        outcome.metrics |= self.timers.finish_step(tokens=tokens, total_tokens=outcome.num_tokens)
+        outcome.metrics |= self.timers.finish_step(
+            tokens=tokens, total_tokens=outcome.num_tokens, num_devices=trainer.n_gpus_per_node * trainer.nnodes
+        )
         return outcome
 
     def is_save_due(self, step: int) -> bool:
@@ -213,7 +215,7 @@ class AgentTrainer:
         return self.score(groups, kept_ratio, copy(self.kl_controller), lambda stage: nullcontext())[0]
 
     def update_critic(self, step: int, batch: Batch) -> Metrics:
-        if self.workers.critic is None:
+        if not self.config.uses_critic:
             return {}
         if self.config.trainer.gradient_analysis_only:
             return {"critic/skipped_for_gradient_analysis_only": 1.0}
@@ -232,7 +234,7 @@ class AgentTrainer:
             self.environments,
             base_seed=self.train_seed + (step - 1) * self.environments.num_groups,
             noise_seed=fixed_hash(self.train_seed, "training", step),
-            params=sampling_params(self.config, self.workers.agent.chat, is_validation=False),
+            params=sampling_params(self.config, self.workers.chat, is_validation=False),
         )
 
     def validation(self, step: int) -> Metrics:

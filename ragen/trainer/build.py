@@ -3,31 +3,38 @@
 from __future__ import annotations
 
 import secrets
+from copy import deepcopy
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ragen.config.load import to_dict
 from ragen.config.schema import Config
 from ragen.config.show import to_yaml
 from ragen.env.rng import fixed_hash
-from ragen.llm_agent.build import native_agent
+from ragen.llm_agent.build import native_agent, vllm_agent
 from ragen.models.load import default_device, load_model, load_tokenizer, load_value_model
 from ragen.tracking.rundir import RunDir
 from ragen.tracking.tracker import Trackers
 from ragen.trainer.agent_trainer import AgentTrainer
 from ragen.trainer.checkpoint import begin_from
-from ragen.trainer.memory import cache_rows, check_memory
+from ragen.trainer.memory import MEMORY_ADVICE, cache_rows, check_memory
 from ragen.trainer.start import Start, origin, plan_start
 from ragen.workers.actor import Actor
+from ragen.workers.base import Workers
 from ragen.workers.critic import Critic
 from ragen.workers.local import LocalWorkers
-from ragen.workers.lora import add_adapter
+from ragen.workers.lora import add_adapter, has_adapter, load_adapter
 from ragen.workers.reference import Reference
 
+if TYPE_CHECKING:
+    from ragen.workers.fsdp import Rank, RankWorkers
+    from ragen.workers.ray_fsdp import Ranks
 
-def build_trainer(config: Config, *, device: str | None = None) -> AgentTrainer | None:
-    """A trainer ready to fit; None when the run is finished already."""
+
+def build_trainer(config: Config, *, device: str | None = None, ranks: Ranks | None = None) -> AgentTrainer | None:
+    """A trainer ready to fit; None when the run is finished already. `ranks` are used instead of new processes."""
     start = plan_start(config)
     if start is None:
         return None
@@ -35,7 +42,10 @@ def build_trainer(config: Config, *, device: str | None = None) -> AgentTrainer 
     if config.seed.train is None:
         seed = start.state["train_seed"] if start.state else secrets.randbelow(10**6)
         config = replace(config, seed=replace(config.seed, train=seed))  # so that config.yaml names it
-    workers = build_workers(config, start, device=device or default_device())
+    if trainer.n_gpus_per_node * trainer.nnodes > 1:
+        workers = build_ray_workers(config, start, device=device or default_device(), ranks=ranks)
+    else:
+        workers = build_workers(config, start, device=device or default_device())
     if trainer.val_only and start.checkpoint:
         root = root / f"validation_of_step_{start.step}"  # what the run itself logged stays as it is
     else:
@@ -64,7 +74,10 @@ def build_workers(config: Config, start: Start, *, device: str) -> LocalWorkers:
     print(check_memory(config, base, device), flush=True)
     tokenizer = load_tokenizer(base)
     model = prepare(config, load_model(_weights(config, base, checkpoint, "actor"), device=device, is_trained=True))
-    agent = native_agent(config, model, tokenizer, max_num_seqs=cache_rows(config, model.config, device))
+    if rollout.name == "vllm":
+        agent = vllm_agent(config, base, tokenizer, dtype=model.dtype, has_weights=False)
+    else:
+        agent = native_agent(config, model, tokenizer, max_num_seqs=cache_rows(config, model.config, device))
     reference = build_reference(config, model, base, device) if config.uses_reference else None
     actor = Actor(model, parts.actor, temperature=rollout.temperature, total_steps=total, reference=reference)
     critic = None
@@ -74,7 +87,79 @@ def build_workers(config: Config, start: Start, *, device: str) -> LocalWorkers:
     workers = LocalWorkers(config, agent, actor=actor, critic=critic, reference=reference, tokenizer=tokenizer)
     if checkpoint:
         workers.load(checkpoint, with_optimizers=start.state is not None)
+    workers.refresh_engine()
     return workers
+
+
+def build_ray_workers(config: Config, start: Start, *, device: str, ranks: Ranks | None) -> Workers:
+    """Models in parts, one process for each device. This process leaves the devices alone."""
+    from ragen.workers.ray_fsdp import Ranks, RayWorkers
+
+    # Other processes may work in another folder.
+    places = {name: getattr(start, name) for name in ("actor", "critic", "checkpoint")}
+    start = replace(start, **{name: Path(p).absolute() for name, p in places.items() if p and Path(p).exists()})
+    tokenizer = load_tokenizer(start.actor)
+    owns_ranks = ranks is None
+    ranks = Ranks(config, device=device) if ranks is None else ranks
+    try:
+        return RayWorkers(
+            config,
+            partial(build_rank, config, start),
+            ranks,
+            tokenizer=tokenizer,
+            memory_advice=MEMORY_ADVICE,
+            owns_ranks=owns_ranks,
+        )
+    except BaseException:
+        if owns_ranks:
+            ranks.close()
+        raise
+
+
+def build_rank(config: Config, start: Start, rank: Rank) -> RankWorkers:
+    """What one rank holds: its parts of all models, and a whole policy to play with."""
+    from ragen.workers.fsdp import RankWorkers, ShardTeam, Whole, shard
+
+    parts, total = config.actor_rollout_ref, config.trainer.total_training_steps
+    base, checkpoint, device = start.actor, start.checkpoint, rank.device
+    memory = check_memory(config, base, device)
+    if rank.number == 0:
+        print(memory, flush=True)
+    tokenizer = load_tokenizer(base)
+    model = prepare(config, load_model(_weights(config, base, checkpoint, "actor"), device=device, is_trained=True))
+    _load_adapter(model, checkpoint, "actor")
+    policy = deepcopy(model).eval()
+    agent = native_agent(config, policy, tokenizer, max_num_seqs=cache_rows(config, model.config, device))
+    team = ShardTeam(rank, shard(model, rank))
+    wholes = {"actor": Whole(policy, model)}
+    reference = None
+    if config.uses_reference:
+        reference = build_reference(config, model, base, device)
+        is_shared = reference.model is model
+        reference.team = team if is_shared else ShardTeam(rank, shard(reference.model, rank))
+    actor = Actor(
+        model, parts.actor, temperature=parts.rollout.temperature, total_steps=total, reference=reference, team=team
+    )
+    critic = None
+    if start.critic is not None:
+        source = _weights(config, start.critic, checkpoint, "critic")
+        value_model = prepare(config, load_value_model(source, device=device), is_critic=True)
+        _load_adapter(value_model, checkpoint, "critic")
+        copy = deepcopy(value_model).cpu() if rank.number == 0 else None  # for checkpoints
+        team = ShardTeam(rank, shard(value_model, rank))
+        wholes["critic"] = Whole(copy, value_model)
+        critic = Critic(value_model, config.critic, total_steps=total, team=team)
+    workers = RankWorkers(
+        config, agent, rank=rank, actor=actor, critic=critic, reference=reference, tokenizer=tokenizer, wholes=wholes
+    )
+    if checkpoint and start.state is not None:
+        workers.load_optimizers(checkpoint)
+    return workers
+
+
+def _load_adapter(model: Any, checkpoint: Path | None, role: str) -> None:
+    if checkpoint is not None and has_adapter(model):
+        load_adapter(model, checkpoint / role)
 
 
 def _weights(config: Config, base: Path | str, checkpoint: Path | None, role: str) -> Path | str:

@@ -20,11 +20,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         if plan_start(config) is None:
             return 0
         os.environ.setdefault("CUDA_VISIBLE_DEVICES", config.system.CUDA_VISIBLE_DEVICES)
-        from ragen.trainer.build import build_trainer  # torch, only after everything else is known to be right
+        from ragen.trainer.restart import train  # torch, only after everything else is known to be right
 
-        trainer = build_trainer(config)
-        assert trainer is not None
-        trainer.fit()
+        train(config)
     except RagenError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import ceil
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ ADVICE = (
     "lora.rank=64",
 )
 """What lowers the need, in the order in which it is worth trying."""
+MEMORY_ADVICE = "To need less: " + "; ".join(ADVICE) + "."
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -32,7 +34,7 @@ class MemoryEstimate:
     cache: float
     """Keys and values of the episodes played at once."""
     gradients: float
-    """Float32 gradients of the model that is being updated."""
+    """Float32 gradients of the model that is being updated; gradient analysis holds a second set."""
     activations: float
     """One micro batch of the longest sequences, and its logits."""
 
@@ -57,10 +59,11 @@ def row_bytes(model_config: Any, max_model_len: int, bytes_per_value: int) -> in
 def estimate_memory(
     config: Config, model_config: Any, num_parameters: int, *, device_memory: float | None
 ) -> MemoryEstimate:
-    """The need of a run with a model of that shape; `device_memory` is that of the GPU, None on a CPU.
+    """The need of each device of a run with a model of that shape; `device_memory` is that of a GPU, None on a CPU.
 
     On a GPU weights are bfloat16, their float32 copies and moments cost 12 bytes for each trained parameter, and the
     cache is held below rollout.gpu_memory_utilization. On a CPU everything is float32 and there are no copies.
+    Several devices hold a part each, a whole policy to play with, and the layer of a pass that is gathered.
     """
     is_cuda = device_memory is not None
     bytes_per_value = 2 if is_cuda else 4
@@ -70,7 +73,8 @@ def estimate_memory(
 
     rollout, actor = config.actor_rollout_ref.rollout, config.actor_rollout_ref.actor
     sets = (config.es_manager.train, config.es_manager.val)
-    rows = min(rollout.max_num_seqs, max(envs.env_groups * envs.group_size for envs in sets))
+    num_ranks = config.trainer.n_gpus_per_node * config.trainer.nnodes
+    rows = min(rollout.max_num_seqs, max(ceil(envs.env_groups / num_ranks) * envs.group_size for envs in sets))
     cache = rows * row_bytes(model_config, rollout.max_model_len, bytes_per_value)
     if device_memory is not None:
         cache = min(cache, rollout.gpu_memory_utilization * device_memory)
@@ -86,12 +90,21 @@ def estimate_memory(
     hidden = tokens * (kept_layers * per_layer + layers * hidden_size * bytes_per_value)
     sampled = min(tokens, samples * config.agent_proxy.max_turn * rollout.response_length)
     logit_rows = min(2048, sampled) if actor.entropy_from_logits_with_chunking else sampled
+    weights = num_models * num_parameters * bytes_per_value
+    activations = hidden + 3 * 4 * logit_rows * model_config.vocab_size
+    if num_ranks > 1:
+        # In parts, trained weights of a GPU exist as float32 only, which is counted with the optimizer.
+        in_parts = num_models - (num_trained_models if is_cuda and config.lora.rank == 0 else 0)
+        weights = (1 + in_parts / num_ranks) * num_parameters * bytes_per_value
+        embedding = model_config.vocab_size * hidden_size
+        # Weights of embedding and two layers, one of them fetched ahead, and the gradient of a layer.
+        activations += (embedding + 2 * num_parameters / layers) * bytes_per_value + 4 * num_parameters / layers
     return MemoryEstimate(
-        weights=num_models * num_parameters * bytes_per_value,
-        optimizer=num_trained_models * trained * (12 if is_cuda and config.lora.rank == 0 else 8),
+        weights=weights,
+        optimizer=num_trained_models * trained * (12 if is_cuda and config.lora.rank == 0 else 8) / num_ranks,
         cache=cache,
-        gradients=4 * trained,
-        activations=hidden + 3 * 4 * logit_rows * model_config.vocab_size,
+        gradients=(8 if config.trainer.gradient_analysis_mode else 4) * trained / num_ranks,
+        activations=activations,
     )
 
 
@@ -133,9 +146,10 @@ def check_memory(config: Config, path: Path | str, device: str) -> str:
     with torch.device("meta"):
         num_parameters = AutoModelForCausalLM.from_config(model_config).num_parameters()
     free, total = device_memory(device)
+    if total is None:
+        free /= config.trainer.n_gpus_per_node  # the processes of a machine share its memory
     need = estimate_memory(config, model_config, num_parameters, device_memory=total)
-    advice = "To need less: " + "; ".join(ADVICE) + "."
     if need.weights + need.optimizer > free:
-        raise ConfigError(f"This run needs {need}, {free / GIB:.1f} GiB are free on {device}. {advice}")
+        raise ConfigError(f"This run needs {need}, {free / GIB:.1f} GiB are free on {device}. {MEMORY_ADVICE}")
     line = f"Memory: {need} of {free / GIB:.1f} GiB free on {device}."
-    return f"{line} It may not fit. {advice}" if need.total > free else line
+    return f"{line} It may not fit. {MEMORY_ADVICE}" if need.total > free else line

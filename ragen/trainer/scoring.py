@@ -18,8 +18,8 @@ from ragen.algorithms.rollout_filter import deviation
 from ragen.config.schema import Config
 from ragen.llm_agent.ctx_manager import to_samples
 from ragen.types import Group, Metrics, Sample
+from ragen.workers.base import Workers
 from ragen.workers.batch import Batch, make_batch
-from ragen.workers.local import LocalWorkers
 
 Timer = Callable[[str], AbstractContextManager[None]]
 
@@ -44,7 +44,7 @@ def samples_of(groups: Sequence[Group], config: Config) -> list[Sample]:
 def score(
     groups: Sequence[Group],
     config: Config,
-    workers: LocalWorkers,
+    workers: Workers,
     *,
     kl_controller: KlController,
     kept_ratio: float,
@@ -68,7 +68,7 @@ def score(
     return batch, metrics | data_metrics(batch)
 
 
-def _policy_logprobs(batch: Batch, config: Config, workers: LocalWorkers, timer: Timer) -> Metrics:
+def _policy_logprobs(batch: Batch, config: Config, workers: Workers, timer: Timer) -> Metrics:
     """Old log-probs from the trainer or from the engine, and how far the two are apart.
 
     With the engine's, the difference is measured on a few samples only: that pass is what is saved.

@@ -5,12 +5,13 @@ Everything that can be wrong with a configuration or a checkpoint folder is said
 
 from __future__ import annotations
 
+import importlib.util
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ragen.config.schema import Config
-from ragen.errors import ConfigError
+from ragen.errors import ConfigError, MissingExtra
 from ragen.models.resolve import resolve_model
 from ragen.tracking.rundir import read_status
 from ragen.tracking.tracker import check_names
@@ -85,15 +86,28 @@ def _is_closed(root: Path) -> bool:
 def check_supported(config: Config) -> None:
     """Refuse, by name, what the configuration can express and the trainer cannot do."""
     trainer, rollout = config.trainer, config.actor_rollout_ref.rollout
-    refused = {
-        f"trainer.n_gpus_per_node={trainer.n_gpus_per_node}, nnodes={trainer.nnodes}: training on several devices": (
-            trainer.n_gpus_per_node * trainer.nnodes > 1
-        ),
-        f"actor_rollout_ref.rollout.name={rollout.name}: training with that engine": rollout.name != "native",
-    }
-    for what, is_asked in refused.items():
-        if is_asked:
-            raise ConfigError(f"{what} is not part of this version. Leave the key at its default.")
+    if rollout.name not in ("native", "vllm"):
+        raise ConfigError(
+            f"actor_rollout_ref.rollout.name={rollout.name}: that engine has no log-probs of tokens to train on. "
+            "Use native or vllm."
+        )
+    if rollout.name == "vllm" and importlib.util.find_spec("vllm") is None:
+        raise MissingExtra("actor_rollout_ref.rollout.name=vllm needs vLLM. Install it as docs/engines.md says.")
+    if rollout.name == "vllm" and trainer.n_gpus_per_node * trainer.nnodes > 1:
+        raise ConfigError(
+            f"actor_rollout_ref.rollout.name=vllm trains on one device, but trainer.n_gpus_per_node="
+            f"{trainer.n_gpus_per_node}, nnodes={trainer.nnodes}. Use actor_rollout_ref.rollout.name=native."
+        )
+    if trainer.nnodes > 1 and config.ray_kwargs.ray_init.address is None:
+        raise ConfigError(
+            f"trainer.nnodes={trainer.nnodes}: several machines need a Ray cluster. Run `ray start --head` on the "
+            "first and `ray start --address=...` on the others, and set ray_kwargs.ray_init.address=auto."
+        )
+    if trainer.n_gpus_per_node * trainer.nnodes > 1 and importlib.util.find_spec("ray") is None:
+        raise MissingExtra(
+            f"trainer.n_gpus_per_node={trainer.n_gpus_per_node}, nnodes={trainer.nnodes}: training on several devices "
+            "needs Ray. Run: pip install -e '.[ray]'"
+        )
     if not rollout.do_sample:
         raise ConfigError("actor_rollout_ref.rollout.do_sample=False: greedy replies do not vary. Set it to True.")
 

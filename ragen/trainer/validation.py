@@ -14,7 +14,7 @@ from ragen.llm_agent.build import sampling_params
 from ragen.llm_agent.es_manager import EsManager
 from ragen.llm_agent.metrics import rollout_metrics
 from ragen.types import Episode, Metrics, group_episodes
-from ragen.workers.local import LocalWorkers
+from ragen.workers.base import Workers
 
 NUM_RESAMPLES = 1000
 
@@ -22,14 +22,14 @@ NUM_RESAMPLES = 1000
 class Validator:
     """Plays the validation levels; the same levels and the same noise at every validation."""
 
-    def __init__(self, config: Config, workers: LocalWorkers) -> None:
+    def __init__(self, config: Config, workers: Workers) -> None:
         self.config, self.workers = config, workers
         self.environments = EsManager(config.es_manager.val, config.custom_envs)
 
     def __call__(self) -> tuple[Metrics, list[Episode]]:
         """Metrics of all validation rollouts, and the episodes of the sampled ones."""
         config = self.config
-        params = sampling_params(config, self.workers.agent.chat, is_validation=True)
+        params = sampling_params(config, self.workers.chat, is_validation=True)
         rollouts = [self._play(params, repeat) for repeat in range(config.trainer.validation_steps)]
         episodes = [episode for rollout in rollouts for episode in rollout]
         metrics = {f"val-env/{k}": v for k, v in mean_metrics([rollout_metrics(r) for r in rollouts]).items()}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import torch
@@ -18,6 +19,7 @@ from ragen.workers.learner import Learner, for_each_micro_batch, scatter
 from ragen.workers.model import hidden_states, logits_of, masked_rows, masked_targets
 from ragen.workers.packed import Packing, packed_attention
 from ragen.workers.reference import Reference
+from ragen.workers.team import SOLO, Team
 
 
 def masked_hidden(model: Any, batch: Batch, ids: Tensor, packing: Packing) -> Tensor:
@@ -41,14 +43,16 @@ def sampled_logprobs(
     return logprobs, entropies
 
 
-def score_logprobs(model: Any, batch: Batch, *, temperature: float, max_samples: int) -> tuple[Tensor, Tensor]:
+def score_logprobs(
+    model: Any, batch: Batch, *, temperature: float, max_samples: int, team: Team = SOLO
+) -> tuple[Tensor, Tensor]:
     """Log-probs and entropies without gradient, [batch, seq] on the CPU."""
 
     def score(micro: Batch, ids: Tensor, packing: Packing) -> tuple[Tensor, ...]:
         hidden = masked_hidden(model, micro, ids, packing)
         return sampled_logprobs(model, hidden, micro, temperature=temperature, chunk_size=CHUNK_SIZE)
 
-    logprobs, entropies = for_each_micro_batch(model, batch, max_samples=max_samples, score=score)
+    logprobs, entropies = for_each_micro_batch(model, batch, max_samples=max_samples, score=score, team=team)
     return logprobs, entropies
 
 
@@ -65,8 +69,9 @@ class Actor(Learner):
         temperature: float,
         total_steps: int,
         reference: Reference | None = None,
+        team: Team = SOLO,
     ) -> None:
-        super().__init__(model, config, total_steps=total_steps)
+        super().__init__(model, config, total_steps=total_steps, team=team)
         self.temperature, self.reference = temperature, reference
         # Without chunking the logits of a micro batch exist at once: faster while they are small.
         self.chunk_size = CHUNK_SIZE if config.entropy_from_logits_with_chunking else 2**31 - 1
@@ -128,7 +133,7 @@ class Actor(Learner):
         reference = self.reference
         assert reference is not None, "no reference model was loaded"
         with torch.no_grad(), reference.serving(), packed_attention(reference.model, packing):
-            ref_hidden = masked_hidden(reference.model, batch, ids, packing)
+            ref_hidden = reference.team.run(partial(masked_hidden, reference.model, batch, ids, packing))
 
         def chunk_kl(states: Tensor, ref_states: Tensor) -> Tensor:
             # Adapters leave the output layer alone, so the reference needs no switching here.

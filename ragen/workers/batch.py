@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
+from itertools import pairwise
 
 import torch
 from torch import Tensor
 
 from ragen.types import Sample
+from ragen.workers.packed import by_beginning, num_shared
 
 
 @dataclass(kw_only=True, slots=True)
@@ -105,24 +107,49 @@ def make_batch(samples: Sequence[Sample], reward_stds: dict[int, float]) -> Batc
 
 
 def micro_batches(
-    lengths: Sequence[int], *, max_samples: int | None = None, max_tokens: int | None = None
+    sequences: Sequence[Sequence[int]], *, max_samples: int | None = None, max_tokens: int | None = None
 ) -> list[list[int]]:
-    """Indices in groups of at most `max_samples` sequences or `max_tokens` tokens, similar lengths together.
+    """Indices in groups of at most `max_samples` sequences or `max_tokens` tokens, common beginnings together.
 
-    lengths [5, 1, 4, 2], max_samples=2 -> [[1, 3], [2, 0]]
+    A beginning that a sequence shares with the one before it in its group is computed, and counted, once.
+
+    [5, 6], [1], [5, 7], [2], max_samples=2 -> [[1, 3], [0, 2]]
     """
-    order = sorted(range(len(lengths)), key=lambda i: lengths[i])
+    order = by_beginning(sequences)
+    num_new = [0, *(len(sequences[i]) - num_shared(sequences[before], sequences[i]) for before, i in pairwise(order))]
+    return _split(order, [len(sequences[i]) for i in order], num_new, max_samples=max_samples, max_tokens=max_tokens)
+
+
+def by_length(lengths: Sequence[int], *, max_samples: int, max_tokens: int) -> list[list[int]]:
+    """Indices in groups of at most `max_samples` sequences and `max_tokens` tokens, similar lengths together.
+
+    lengths [5, 1, 4, 2], max_samples=2, max_tokens=8 -> [[1, 3], [2], [0]]
+    """
+    order = sorted(range(len(lengths)), key=lengths.__getitem__)
+    sizes = [lengths[i] for i in order]
+    return _split(order, sizes, sizes, max_samples=max_samples, max_tokens=max_tokens)
+
+
+def _split(
+    order: Sequence[int],
+    sizes: Sequence[int],
+    sizes_in_group: Sequence[int],
+    *,
+    max_samples: int | None,
+    max_tokens: int | None,
+) -> list[list[int]]:
+    """Neighbours together; a sequence counts `sizes` tokens where it opens a group, and else `sizes_in_group`."""
     found: list[list[int]] = []
     num_tokens = 0
-    for i in order:
+    for i, size, size_in_group in zip(order, sizes, sizes_in_group, strict=True):
         is_full = not found
         if found and max_samples is not None:
             is_full = len(found[-1]) >= max_samples
         if found and max_tokens is not None:
-            is_full = is_full or num_tokens + lengths[i] > max_tokens
+            is_full = is_full or num_tokens + size_in_group > max_tokens
         if is_full:
             found.append([])
             num_tokens = 0
+        num_tokens += size_in_group if found[-1] else size
         found[-1].append(i)
-        num_tokens += lengths[i]
     return found

@@ -13,6 +13,7 @@ from ragen.workers.batch import Batch
 from ragen.workers.learner import Learner, for_each_micro_batch, scatter
 from ragen.workers.model import masked_rows
 from ragen.workers.packed import Packing
+from ragen.workers.team import SOLO, Team
 
 
 def sampled_values(model: Any, batch: Batch, ids: Tensor, packing: Packing) -> Tensor:
@@ -26,8 +27,8 @@ class Critic(Learner):
 
     config: CriticConfig
 
-    def __init__(self, model: Any, config: CriticConfig, *, total_steps: int) -> None:
-        super().__init__(model, config, total_steps=total_steps)
+    def __init__(self, model: Any, config: CriticConfig, *, total_steps: int, team: Team = SOLO) -> None:
+        super().__init__(model, config, total_steps=total_steps, team=team)
 
     def values(self, batch: Batch) -> Tensor:
         """Values of the sampled tokens without gradient, [batch, seq] on the CPU."""
@@ -36,7 +37,7 @@ class Critic(Learner):
             return (sampled_values(self.model, micro, ids, packing),)
 
         max_samples = self.config.ppo_micro_batch_size_per_gpu
-        return for_each_micro_batch(self.model, batch, max_samples=max_samples, score=score)[0]
+        return for_each_micro_batch(self.model, batch, max_samples=max_samples, score=score, team=self.team)[0]
 
     def update(self, batch: Batch, *, step: int) -> Metrics:
         """Clipped squared error to the returns, one optimizer step per mini batch."""

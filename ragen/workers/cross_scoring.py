@@ -17,7 +17,7 @@ from torch import Tensor
 from transformers import AttentionInterface
 
 from ragen.algorithms.entropy import CHUNK_SIZE, logprobs_from_logits
-from ragen.workers.batch import micro_batches
+from ragen.workers.batch import by_length
 from ragen.workers.model import logits_of
 from ragen.workers.packed import Packing, pack
 
@@ -45,7 +45,7 @@ def cross_logprobs(
     sums = torch.zeros(len(rows), len(columns), dtype=torch.float64)
     device = next(model.parameters()).device
     with _evaluating(model):
-        for chosen in micro_batches(list(map(len, rows)), max_samples=micro_batch_size, max_tokens=MAX_TOKENS):
+        for chosen in by_length(list(map(len, rows)), max_samples=micro_batch_size, max_tokens=MAX_TOKENS):
             part = _Continuations([rows[i] for i in chosen], device)
             for j, prompt in enumerate(columns):
                 sums[chosen, j] = part.score(model, torch.tensor(prompt, device=device))
@@ -58,7 +58,7 @@ class _Continuations:
     def __init__(self, sequences: list[tuple[int, ...]], device: torch.device) -> None:
         self.lengths = [len(ids) for ids in sequences]
         # Nothing follows the last tokens, so the model need not read them.
-        ids, self.packing = pack([ids[:-1] for ids in sequences], device)
+        ids, self.packing = pack([ids[:-1] for ids in sequences], device, share=False)
         self.ids = ids[0].long()  # one-token continuations leave none, which torch takes for floats
         self.targets = torch.tensor([token for ids in sequences for token in ids], device=device)
         # Where each token is predicted, counted from the first continuation: -1 is the last token of the prompt.

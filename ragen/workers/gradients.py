@@ -2,13 +2,15 @@
 
 Every bucket of samples comes in folds (whole groups). The gradient of a bucket is summed in float32 and measured
 exactly; of each fold only a sketch is kept, a few thousand numbers from which lengths and angles between folds,
-buckets and parts follow to about 2 %. So two gradients of full size exist at a time, however many folds there are.
+buckets and parts follow to about 2 %. So two gradients of full size exist at a time, however many folds there are:
+the one that an update needs as well, and the sum over the buckets.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -18,6 +20,7 @@ from ragen.env.rng import fixed_hash
 from ragen.workers.actor import Actor
 from ragen.workers.batch import Batch
 from ragen.workers.packed import pack, packed_attention
+from ragen.workers.team import gathered
 
 COMPONENTS = ("task", "entropy", "kl")
 SKETCH_SIZE = 4099
@@ -60,30 +63,32 @@ def _all_buckets(
     actor: Actor, batch: Batch, buckets: Mapping[str, Sequence[Sequence[int]]], component: str
 ) -> dict[str, Gradient]:
     mode, horizon = actor.config.loss_agg_mode, batch.mask.shape[1]
-    weights = [weight for weight in actor.model.parameters() if weight.requires_grad]
-    whole = _zeros(weights)
+    whole = [torch.zeros_like(weight) for weight in actor.optimizer.masters.values()]
     found: dict[str, Gradient] = {}
     for name, folds in buckets.items():
         bucket = batch.select([index for fold in folds for index in fold])
         bucket.weights = token_weights(bucket.mask, mode, horizon=horizon)
         bucket.mean_weights = token_weights(bucket.mask, "token-mean")
-        total, loss, start = _zeros(weights), 0.0, 0
-        sketches, masses = [], []
+        loss, start = 0.0, 0
+        sums, masses = [torch.zeros(SKETCH_SIZE)], []
         for fold in folds:
             part = bucket.select(range(start, start + len(fold)))
             start += len(fold)
-            fold_loss, sketch = _add_fold(actor, part, component, weights, total)
-            loss += fold_loss
-            sketches.append(sketch)
+            loss += _add_fold(actor, part, component)
+            sums.append(_sketch(actor.optimizer.gradients()))
             masses.append(_mass(part, mode))
+        total = actor.optimizer.gradients()
         found[name] = Gradient(
-            norm=_norm(total), loss=loss, sketches=torch.stack(sketches), masses=torch.tensor(masses)
+            norm=_norm(total), loss=loss, sketches=torch.stack(sums).diff(dim=0), masses=torch.tensor(masses)
         )
-        torch._foreach_add_(whole, total, alpha=sum(masses) / _mass(batch, mode))
+        share = sum(masses) / _mass(batch, mode)
+        for place, gradient in total.items():
+            whole[place].add_(gradient, alpha=share)
+        actor.optimizer.clear()
     shares = [(gradient.masses.sum() / _mass(batch, mode)).item() for gradient in found.values()]
     parts = list(zip(shares, found.values(), strict=True))
     found["all"] = Gradient(
-        norm=_norm(whole),
+        norm=_norm(dict(enumerate(whole))),
         loss=sum(share * gradient.loss for share, gradient in parts),
         sketches=torch.cat([share * gradient.sketches for share, gradient in parts]),
         masses=torch.cat([gradient.masses for _, gradient in parts]),
@@ -91,8 +96,16 @@ def _all_buckets(
     return found
 
 
-def _zeros(weights: Sequence[Tensor]) -> list[Tensor]:
-    return [torch.zeros_like(weight, dtype=torch.float32) for weight in weights]
+def _add_fold(actor: Actor, fold: Batch, component: str) -> float:
+    """Add a fold's gradient to those of the optimizer, which steps are made from; the fold's loss."""
+    loss = 0.0
+    for micro in actor.micro_batches(fold):
+        ids, packing = pack(micro.ids, actor.device, mask=micro.mask)
+        with packed_attention(actor.model, packing):
+            terms, _ = actor.team.run(partial(actor.terms, micro, ids, packing))
+            terms[component].backward()
+        loss += terms[component].item()
+    return actor.team.sum({"loss": loss})["loss"]
 
 
 def _mass(batch: Batch, loss_agg_mode: str) -> float:
@@ -101,24 +114,8 @@ def _mass(batch: Batch, loss_agg_mode: str) -> float:
     return float((lengths > 0).sum() if loss_agg_mode.startswith("seq") else lengths.sum())
 
 
-def _add_fold(
-    actor: Actor, fold: Batch, component: str, weights: Sequence[Tensor], total: list[Tensor]
-) -> tuple[float, Tensor]:
-    """Add a fold's gradient to `total`; its loss and its sketch."""
-    sketch, loss = torch.zeros(SKETCH_SIZE, device=actor.device), 0.0
-    for chosen in actor.micro_batches(fold):
-        micro = fold.select(chosen)
-        ids, packing = pack(micro.ids, actor.device)
-        with packed_attention(actor.model, packing):
-            term = actor.terms(micro, ids, packing)[0][component]
-            # Not backward(): that would leave gradients in the weights, and the optimizer collects those.
-            gradients = torch.autograd.grad(term, weights, allow_unused=True)
-        loss += term.item()
-        for place, gradient in enumerate(gradients):
-            if gradient is not None:
-                total[place] += gradient
-                sketch += sketch_of(gradient, place)
-    return loss, sketch.cpu()
+def _sketch(gradients: Mapping[int, Tensor]) -> Tensor:
+    return torch.stack([sketch_of(gathered(gradient), place) for place, gradient in gradients.items()]).sum(0).cpu()
 
 
 def sketch_of(tensor: Tensor, place: int) -> Tensor:
@@ -134,5 +131,6 @@ def sketch_of(tensor: Tensor, place: int) -> Tensor:
     return torch.nn.functional.pad(signed, (0, -len(signed) % SKETCH_SIZE)).view(-1, SKETCH_SIZE).sum(0)
 
 
-def _norm(gradient: Sequence[Tensor]) -> float:
-    return torch.linalg.vector_norm(torch.stack(torch._foreach_norm(list(gradient)))).item()
+def _norm(gradients: Mapping[int, Tensor]) -> float:
+    norms = torch.stack(torch._foreach_norm(list(gradients.values())))
+    return gathered(torch.linalg.vector_norm(norms)).item()

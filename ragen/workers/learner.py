@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from math import isfinite
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from ragen.workers.batch import Batch, micro_batches
 from ragen.workers.lora import has_adapter, merged_state, save_adapter
 from ragen.workers.optimizer import Optimizer
 from ragen.workers.packed import Packing, pack, packed_attention
+from ragen.workers.team import SOLO, Team
 
 OPTIMIZER_FILE = "optimizer.safetensors"
 
@@ -38,8 +40,8 @@ def mini_batches(num_samples: int, *, size: int, num_epochs: int, shuffle: bool,
 class Learner:
     """A model, its optimizer, and how it goes through a batch. `config` is the actor's or the critic's."""
 
-    def __init__(self, model: Any, config: Any, *, total_steps: int) -> None:
-        self.model, self.config = model, config
+    def __init__(self, model: Any, config: Any, *, total_steps: int, team: Team = SOLO) -> None:
+        self.model, self.config, self.team = model, config, team
         self.device = next(model.parameters()).device
         self.optimizer = Optimizer(model, config.optim, grad_clip=config.grad_clip, total_steps=total_steps)
 
@@ -73,38 +75,37 @@ class Learner:
             mini = batch.select(indices)
             mini.weights = token_weights(mini.mask, config.loss_agg_mode, horizon=horizon)
             mini.mean_weights = token_weights(mini.mask, "token-mean")
-            for chosen in self.micro_batches(mini):
-                micro = mini.select(chosen)
-                ids, packing = pack(micro.ids, self.device)
+            for micro in self.micro_batches(mini):
+                ids, packing = pack(micro.ids, self.device, mask=micro.mask)
                 with packed_attention(self.model, packing):
-                    loss, shares = loss_of(micro, ids, packing)
+                    loss, shares = self.team.run(partial(loss_of, micro, ids, packing))
                     loss.backward()
                 for name, share in shares.items():
                     sums[name] += share
             norms.append(self.optimizer.step(step))
         self.model.eval()
         finite = [norm for norm in norms if isfinite(norm)]
-        return {name: total / len(parts) for name, total in sums.items()} | {
+        return {name: total / len(parts) for name, total in self.team.sum(sums).items()} | {
             "grad_norm": sum(finite) / max(1, len(finite)),
             "lr": self.optimizer.learning_rate(step),
             "skipped_steps": float(len(norms) - len(finite)),
         }
 
-    def micro_batches(self, batch: Batch) -> list[list[int]]:
-        """Indices of each forward and backward pass."""
+    def micro_batches(self, batch: Batch) -> Iterator[Batch]:
+        """The samples of each of this process's forward and backward passes."""
         config = self.config
-        if config.use_dynamic_bsz:
-            return micro_batches(batch.lengths, max_tokens=config.ppo_max_token_len_per_gpu)
-        return micro_batches(batch.lengths, max_samples=config.ppo_micro_batch_size_per_gpu)
+
+        def cut(sequences: Sequence[Sequence[int]]) -> list[list[int]]:
+            if config.use_dynamic_bsz:
+                return micro_batches(sequences, max_tokens=config.ppo_max_token_len_per_gpu)
+            return micro_batches(sequences, max_samples=config.ppo_micro_batch_size_per_gpu)
+
+        for _, micro in self.team.passes(batch, cut):
+            yield micro
 
     def save(self, folder: Path, tokenizer: Any, *, with_optimizer: bool) -> None:
-        """A Hugging Face directory with whole weights, and beside it what an exact resume needs."""
-        if has_adapter(self.model):
-            self.model.save_pretrained(folder, state_dict=merged_state(self.model))
-            save_adapter(self.model, folder)
-        else:
-            self.model.save_pretrained(folder)
-        tokenizer.save_pretrained(folder)
+        """A Hugging Face directory, and beside it what an exact resume needs."""
+        save_model(self.model, folder, tokenizer)
         if with_optimizer:
             save_file(self.optimizer.state(), folder / OPTIMIZER_FILE)
 
@@ -112,24 +113,38 @@ class Learner:
         self.optimizer.load_state(load_file(folder / OPTIMIZER_FILE))
 
 
+def save_model(model: Any, folder: Path, tokenizer: Any) -> None:
+    """A Hugging Face directory with whole weights; adapters are merged into them and saved beside them."""
+    if has_adapter(model):
+        model.save_pretrained(folder, state_dict=merged_state(model))
+        save_adapter(model, folder)
+    else:
+        model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+
+
 def for_each_micro_batch(
-    model: Any, batch: Batch, *, max_samples: int, score: Callable[[Batch, Tensor, Packing], tuple[Tensor, ...]]
+    model: Any,
+    batch: Batch,
+    *,
+    max_samples: int,
+    score: Callable[[Batch, Tensor, Packing], tuple[Tensor, ...]],
+    team: Team = SOLO,
 ) -> list[Tensor]:
     """Scores without gradient, as [batch, seq] tensors on the CPU; `score` returns values of the masked tokens."""
     device = next(model.parameters()).device
     results: list[Tensor] = []
     with torch.no_grad():
-        for chosen in micro_batches(batch.lengths, max_samples=max_samples):
-            micro = batch.select(chosen)
-            ids, packing = pack(micro.ids, device)
+        for chosen, micro in team.passes(batch, partial(micro_batches, max_samples=max_samples)):
+            ids, packing = pack(micro.ids, device, mask=micro.mask)
             with packed_attention(model, packing):
-                scores = score(micro, ids, packing)
+                scores = team.run(partial(score, micro, ids, packing))
             if not results:
                 results = [torch.zeros_like(batch.mask) for _ in scores]
-            for result, flat in zip(results, scores, strict=True):
+            for result, flat in zip(results, scores if chosen else (), strict=bool(chosen)):
                 width = micro.mask.shape[1]
                 result[torch.tensor(chosen), :width] = scatter(flat.float().cpu(), micro.mask)
-    return results
+    return team.sum_tensors(results)
 
 
 def scatter(flat: Tensor, mask: Tensor) -> Tensor:

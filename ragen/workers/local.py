@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from torch import Tensor
 from ragen.config.schema import Config
 from ragen.engine.base import SamplingParams
 from ragen.llm_agent.build import Agent
+from ragen.llm_agent.chat import Chat
 from ragen.llm_agent.es_manager import EsManager
 from ragen.types import Episode, Metrics
 from ragen.workers.actor import Actor, score_logprobs
@@ -19,7 +21,7 @@ from ragen.workers.batch import Batch
 from ragen.workers.critic import Critic
 from ragen.workers.cross_scoring import cross_logprobs
 from ragen.workers.gradients import Gradient, component_gradients
-from ragen.workers.lora import has_adapter, load_adapter
+from ragen.workers.lora import has_adapter, load_adapter, merged_state
 from ragen.workers.reference import Reference
 
 
@@ -39,6 +41,10 @@ class LocalWorkers:
         self.config, self.agent, self.tokenizer = config, agent, tokenizer
         self.actor, self.critic, self.reference = actor, critic, reference
         self.temperature = config.actor_rollout_ref.rollout.temperature
+
+    @property
+    def chat(self) -> Chat | None:
+        return self.agent.chat
 
     def rollout(
         self, environments: EsManager, *, base_seed: int, noise_seed: int, params: SamplingParams
@@ -65,7 +71,9 @@ class LocalWorkers:
         max_samples = self.config.actor_rollout_ref.ref.log_prob_micro_batch_size_per_gpu
         with self.reference.serving():
             model = self.reference.model
-            return score_logprobs(model, batch, temperature=self.temperature, max_samples=max_samples)[0]
+            return score_logprobs(
+                model, batch, temperature=self.temperature, max_samples=max_samples, team=self.reference.team
+            )[0]
 
     def values(self, batch: Batch) -> Tensor:
         assert self.critic is not None
@@ -79,7 +87,15 @@ class LocalWorkers:
         return cross_logprobs(self.actor.model, prompts, continuations, micro_batch_size=size)
 
     def update_actor(self, batch: Batch, *, step: int) -> Metrics:
-        return self.actor.update(batch, step=step)
+        return self.actor.update(batch, step=step) | self.refresh_engine()
+
+    def refresh_engine(self) -> Metrics:
+        """Hand the actor's weights to an engine that plays with a copy of them."""
+        if self.agent.load_weights is None:
+            return {}
+        model = self.actor.model
+        weights = merged_state(model) if has_adapter(model) else model.state_dict()
+        return self.agent.load_weights(weights, partial(text_logprobs, model))
 
     def update_critic(self, batch: Batch, *, step: int) -> Metrics:
         assert self.critic is not None
@@ -121,3 +137,11 @@ class LocalWorkers:
 
     def close(self) -> None:
         self.agent.engine.close()
+
+
+@torch.no_grad()
+def text_logprobs(model: Any, ids: Sequence[int]) -> Tensor:
+    """Log-prob of every token but the first, at temperature 1, by one plain pass of the model."""
+    tokens = torch.tensor([list(ids)], device=model.device)
+    logits = model(input_ids=tokens, use_cache=False).logits[0, :-1]
+    return torch.log_softmax(logits.float(), dim=-1).gather(1, tokens[0, 1:, None])[:, 0].cpu()

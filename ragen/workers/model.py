@@ -13,9 +13,8 @@ from ragen.workers.packed import Packing
 
 def masked_rows(mask: Tensor, packing: Packing) -> Tensor:
     """Packed index of the hidden state before each masked token, in row-major order of `mask` [batch, seq]."""
-    starts = packing.offsets[:-1].tolist()
-    rows, columns = mask.nonzero(as_tuple=True)
-    return torch.tensor(starts)[rows] + columns - 1
+    rows, columns = (index.to(packing.to_padded.device) for index in mask.nonzero(as_tuple=True))
+    return packing.to_padded[rows, columns - 1]
 
 
 def masked_targets(ids: Sequence[Sequence[int]], mask: Tensor) -> Tensor:

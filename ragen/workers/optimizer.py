@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import torch
 from torch import Tensor, nn
 
 from ragen.config.actor_rollout_ref import OptimConfig
+from ragen.workers.team import gathered
 
 
 def learning_rate(config: OptimConfig, step: int, total_steps: int) -> float:
@@ -28,6 +29,21 @@ def learning_rate(config: OptimConfig, step: int, total_steps: int) -> float:
     return config.lr * max(config.min_lr_ratio, cosine * (1 - config.min_lr_ratio) + config.min_lr_ratio)
 
 
+def _collect_into(master: Tensor) -> Callable[[Tensor], None]:
+    """A hook that moves the gradient of a weight to its master. It knows the master only: the weight holds the hook,
+    and a hook that held the weight, too, would keep both alive for ever."""
+
+    def collect(weight: Tensor) -> None:
+        assert weight.grad is not None
+        if master.grad is None:
+            master.grad = weight.grad.float()
+        else:
+            master.grad += weight.grad
+        weight.grad = None
+
+    return collect
+
+
 class Optimizer:
     """Updates a model's trainable weights.
 
@@ -44,7 +60,7 @@ class Optimizer:
                 self.masters[name] = weight
             else:
                 self.masters[name] = weight.detach().float().clone()
-                weight.register_post_accumulate_grad_hook(self._collect(name))
+                weight.register_post_accumulate_grad_hook(_collect_into(self.masters[name]))
         self.adam = torch.optim.AdamW(
             list(self.masters.values()),
             lr=config.lr,
@@ -53,31 +69,28 @@ class Optimizer:
             fused=next(iter(self.masters.values())).is_cuda,
         )
 
-    def _collect(self, name: str):
-        def collect(weight: Tensor) -> None:
-            master = self.masters[name]
-            assert weight.grad is not None
-            if master.grad is None:
-                master.grad = weight.grad.float()
-            else:
-                master.grad += weight.grad
-            weight.grad = None
-
-        return collect
-
     def learning_rate(self, training_step: int) -> float:
         return learning_rate(self.config, training_step, self.total_steps)
 
     def step(self, training_step: int) -> float:
         """One update; returns the gradient norm before clipping. A norm that is not finite skips the update."""
-        norm = float(nn.utils.clip_grad_norm_(self.masters.values(), self.grad_clip))
+        norm = gathered(nn.utils.clip_grad_norm_(self.masters.values(), self.grad_clip)).item()
         if math.isfinite(norm):
             for group in self.adam.param_groups:
                 group["lr"] = self.learning_rate(training_step)
             self.adam.step()
             self.write_back()
-        self.adam.zero_grad(set_to_none=True)
+        self.clear()
         return norm
+
+    def gradients(self) -> dict[int, Tensor]:
+        """Number of a weight -> the float32 sum of what was backpropagated since the last step."""
+        grads = enumerate(master.grad for master in self.masters.values())
+        return {place: grad for place, grad in grads if grad is not None}
+
+    def clear(self) -> None:
+        """Forget the gradients."""
+        self.adam.zero_grad(set_to_none=True)
 
     @torch.no_grad()
     def write_back(self) -> None:

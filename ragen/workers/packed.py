@@ -1,8 +1,11 @@
-"""Sequences of different lengths in one forward pass, without padding.
+"""Sequences of different lengths in one forward pass, without padding and without reading a common beginning twice.
 
-Tokens of all sequences stand in one row. Only attention needs to know where one sequence ends: it is registered
-under a name of its own and finds the boundaries in a module variable. On a GPU it is variable-length flash
-attention; elsewhere the heads are laid out padded for the one matrix product that needs it, and nothing else is.
+Tokens of all sequences stand in one row of the model's input. Where a sequence begins like another one (the episodes
+of a group share their first prompt, and often more) those tokens stand there once: the layers work token by token, and
+what a token becomes depends on nothing but itself and what is before it. Only attention needs to know which tokens a
+sequence consists of: it is registered under a name of its own and finds them in a module variable. On a GPU it is
+variable-length flash attention; elsewhere the heads are laid out padded for the matrix products that need it, and
+nothing else is.
 """
 
 from __future__ import annotations
@@ -10,55 +13,115 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn.functional import scaled_dot_product_attention
+from torch.nn.utils.rnn import pad_sequence
+from torch.utils.hooks import RemovableHandle
 from transformers import AttentionInterface
 
+from ragen.workers.padded import Layout, attend_padded, lay_out
+
 PACKED_ATTENTION = "ragen_packed"
+MIN_SHARED = 16
+"""Common beginnings of fewer tokens are not worth the indexing."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class Packing:
     """Where the sequences of a packed row are."""
 
     lengths: list[int]
+    shared: list[int]
+    """Leading tokens of each sequence that another one brought along; the rest are its own."""
     position_ids: Tensor
     """[1, tokens] Position of each token in its own sequence."""
     offsets: Tensor
-    """[sequences + 1] int32 Start of each sequence, and the end."""
+    """[sequences + 1] int32 Start of each sequence's own tokens, and the end."""
     to_padded: Tensor
     """[sequences, longest] Index of each token in the row; padding points at token 0."""
     to_packed: Tensor
-    """[tokens] Index of each token in the flattened padded form."""
+    """[tokens] Index of each token in the flattened padded form, in the sequence whose own it is."""
+    wanted: Tensor | None
+    """Index of the tokens whose hidden state is wanted, ascending; None: all."""
 
-    @property
-    def longest(self) -> int:
-        return max(self.lengths)
+    @cached_property
+    def all_asking(self) -> Layout:
+        """For padded attention: every token asks, in the sequence whose own it is."""
+        return lay_out(self.to_padded, self.to_packed)
+
+    @cached_property
+    def wanted_asking(self) -> Layout:
+        """For the last layer: only tokens whose hidden state is wanted ask."""
+        return lay_out(self.to_padded, self.to_packed[self.wanted])
+
+    @cached_property
+    def spans(self) -> tuple[Tensor, Tensor, Tensor | None]:
+        """For variable-length attention: ends of the queries and of the keys, and the index of each key.
+
+        Sequences without tokens of their own ask nothing. Where nothing is shared the keys are the tokens as they are.
+        """
+        device = self.offsets.device
+        asking = [i for i, length in enumerate(self.lengths) if length > self.shared[i]]
+        lengths = torch.tensor([self.lengths[i] for i in asking], device=device)
+        own = lengths - torch.tensor([self.shared[i] for i in asking], device=device)
+        ends, key_ends = (torch.nn.functional.pad(n.cumsum(0), (1, 0)).int() for n in (own, lengths))
+        if not any(self.shared):
+            return ends, key_ends, None
+        columns = torch.arange(self.to_padded.shape[1], device=device)
+        return ends, key_ends, self.to_padded[asking][columns < lengths[:, None]]
 
 
-def pack(sequences: Sequence[Sequence[int]], device: torch.device) -> tuple[Tensor, Packing]:
+def pack(
+    sequences: Sequence[Sequence[int]], device: torch.device, *, mask: Tensor | None = None, share: bool = True
+) -> tuple[Tensor, Packing]:
     """Token ids [1, tokens] of the sequences one after another, and where they are.
 
+    With a `mask` [sequences, longest] of sampled tokens only the hidden states before those are wanted; what the
+    model returns elsewhere means nothing.
+
     [[5, 6, 7], [8]] -> ids [[5, 6, 7, 8]], positions [[0, 1, 2, 0]]
+    With `share` (and MIN_SHARED = 2) [[5, 6, 7], [5, 6, 9]] -> ids [[5, 6, 7, 9]], positions [[0, 1, 2, 2]]
     """
-    lengths = [len(sequence) for sequence in sequences]
-    ids = torch.tensor([token for sequence in sequences for token in sequence], device=device)[None]
-    size = torch.tensor(lengths)
-    starts = size.cumsum(0) - size
-    column = torch.arange(max(lengths))
-    is_token = column < size[:, None]
-    to_padded = torch.where(is_token, starts[:, None] + column, 0)
-    positions = torch.cat([torch.arange(length) for length in lengths])
-    return ids, Packing(
+    lengths, shared = [len(sequence) for sequence in sequences], [0] * len(sequences)
+    order = by_beginning(sequences)
+    if share:
+        for before, i in pairwise(order):
+            shared[i] = num_shared(sequences[before], sequences[i])
+    own = torch.tensor(lengths) - torch.tensor(shared)
+    ends = own.cumsum(0)
+    rows: list[Tensor] = [torch.empty(0, dtype=torch.long)] * len(sequences)
+    leader = rows[0]
+    for i in order:
+        rows[i] = leader = torch.cat([leader[: shared[i]], torch.arange(int(ends[i] - own[i]), int(ends[i]))])
+    columns = torch.arange(max(lengths))
+    is_own = (columns < torch.tensor(lengths)[:, None]) & (columns >= torch.tensor(shared)[:, None])
+    to_padded = pad_sequence(rows, batch_first=True)
+    wanted = torch.empty(0) if mask is None else to_padded[:, :-1][mask[:, 1:].bool()].unique()
+    ids = [token for sequence, count in zip(sequences, shared, strict=True) for token in sequence[count:]]
+    return torch.tensor(ids, device=device)[None], Packing(
         lengths=lengths,
-        position_ids=positions[None].to(device),
-        offsets=torch.tensor([0, *size.cumsum(0).tolist()], dtype=torch.int32, device=device),
+        shared=shared,
+        position_ids=is_own.nonzero()[:, 1][None].to(device),
+        offsets=torch.tensor([0, *ends.tolist()], dtype=torch.int32, device=device),
         to_padded=to_padded.to(device),
-        to_packed=is_token.flatten().nonzero()[:, 0].to(device),
+        to_packed=is_own.flatten().nonzero()[:, 0].to(device),
+        wanted=wanted.to(device) if len(wanted) else None,
     )
+
+
+def by_beginning(sequences: Sequence[Sequence[int]]) -> list[int]:
+    """Indices in the order of a dictionary: none of those before has more in common with a sequence than the last."""
+    return sorted(range(len(sequences)), key=lambda i: list(sequences[i]))
+
+
+def num_shared(a: Sequence[int], b: Sequence[int]) -> int:
+    """Number of leading tokens that two sequences can share."""
+    count = next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
+    return count if count >= MIN_SHARED else 0
 
 
 # A plain variable, not a context variable: recomputed activations run on the threads of autograd.
@@ -72,10 +135,39 @@ def packed_attention(model: Any, packing: Packing) -> Iterator[None]:
     config = model.config
     before, config._attn_implementation_internal = config._attn_implementation_internal, PACKED_ATTENTION
     outer, _packing = _packing, packing
+    # Adapters are switched off for the reference within a pass of the same model.
+    hooks = [] if before == PACKED_ATTENTION else _spare_last_mlp(model)
     try:
         yield
     finally:
+        for hook in hooks:
+            hook.remove()
         config._attn_implementation_internal, _packing = before, outer
+
+
+def _spare_last_mlp(model: Any) -> list[RemovableHandle]:
+    """After the attention of the last layer nothing looks at other tokens: its MLP need only see the wanted ones."""
+    layers = getattr(model.base_model, "layers", None) or getattr(model.base_model, "h", None)
+    mlp = getattr(layers[-1], "mlp", None) if layers else None
+    if mlp is None:
+        return []
+
+    def take(module: Any, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...] | None:
+        assert _packing is not None
+        return None if _packing.wanted is None else (inputs[0][:, _packing.wanted],)
+
+    def put_back(module: Any, inputs: tuple[Tensor, ...], output: Tensor) -> Tensor | None:
+        assert _packing is not None
+        return None if _packing.wanted is None else _put_back(output, _packing)
+
+    return [mlp.register_forward_pre_hook(take), mlp.register_forward_hook(put_back)]
+
+
+def _put_back(wanted: Tensor, packing: Packing) -> Tensor:
+    """[1, wanted tokens, ...] -> [1, tokens, ...], zeros elsewhere."""
+    assert packing.wanted is not None
+    zeros = wanted.new_zeros(1, packing.position_ids.shape[1], *wanted.shape[2:])
+    return zeros.index_copy(1, packing.wanted, wanted)
 
 
 def attend_packed(
@@ -95,48 +187,25 @@ def attend_packed(
     assert packing is not None, "packed attention outside of packed_attention()"
     if query.is_cuda and query.dtype in (torch.bfloat16, torch.float16) and sliding_window is None and not softcap:
         return _attend_flash(query, key, value, packing, scaling), None
-    q, k, v = (_pad(tensor, packing) for tensor in (query, key, value))
-    mask = _window_mask(packing, sliding_window, query.device)
-    if softcap:
-        out = _attend_capped(q, k, v, mask, scaling or q.shape[-1] ** -0.5, softcap)
-    else:
-        is_grouped = q.shape[1] != k.shape[1]
-        out = scaled_dot_product_attention(
-            q, k, v, attn_mask=mask, is_causal=mask is None, scale=scaling, dropout_p=dropout, enable_gqa=is_grouped
-        )
-    return out.transpose(1, 2).flatten(0, 1)[packing.to_packed][None], None
-
-
-def _pad(tensor: Tensor, packing: Packing) -> Tensor:
-    """[1, head, tokens, dim] -> [sequences, head, longest, dim]; padding repeats token 0, which causality hides."""
-    return tensor[0].transpose(0, 1)[packing.to_padded].transpose(1, 2)
-
-
-def _window_mask(packing: Packing, window: int | None, device: torch.device) -> Tensor | None:
-    if window is None or packing.longest <= window:
-        return None
-    place = torch.arange(packing.longest, device=device)
-    return (place <= place[:, None]) & (place > place[:, None] - window)
-
-
-def _attend_capped(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, scale: float, softcap: float) -> Tensor:
-    """Plain attention with a soft cap on the scores (Gemma 2)."""
-    share = q.shape[1] // k.shape[1]
-    k, v = k.repeat_interleave(share, 1), v.repeat_interleave(share, 1)
-    if mask is None:
-        mask = torch.ones(q.shape[2], q.shape[2], dtype=torch.bool, device=q.device).tril()
-    scores = softcap * torch.tanh(q @ k.transpose(2, 3) * scale / softcap)
-    return scores.masked_fill(~mask, float("-inf")).softmax(-1, dtype=torch.float32).to(q.dtype) @ v
+    is_last = packing.wanted is not None and module.layer_idx == module.config.num_hidden_layers - 1
+    layout = packing.wanted_asking if is_last else packing.all_asking
+    out = attend_padded(query, key, value, layout, scaling, dropout, sliding_window, softcap)
+    return _put_back(out, packing) if is_last else out, None
 
 
 def _attend_flash(query: Tensor, key: Tensor, value: Tensor, packing: Packing, scaling: float | None) -> Tensor:
     from torch.nn.attention.varlen import varlen_attn
 
     q, k, v = (tensor[0].transpose(0, 1) for tensor in (query, key, value))
+    ends, key_ends, keys = packing.spans
     if (share := q.shape[1] // k.shape[1]) > 1:  # torch 2.11's kernel wants as many key heads as query heads
-        k, v = k.repeat_interleave(share, 1), v.repeat_interleave(share, 1)
-    ends, longest = packing.offsets, packing.longest
-    out = varlen_attn(q, k, v, ends, ends, longest, longest, scale=scaling, window_size=(-1, 0))  # causal
+        k, v = (tensor[:, :, None].expand(-1, -1, share, -1) for tensor in (k, v))
+    if keys is not None:
+        k, v = k[keys], v[keys]
+    k, v = (tensor.reshape(-1, *q.shape[1:]) for tensor in (k, v))
+    most, longest = max(map(int.__sub__, packing.lengths, packing.shared)), max(packing.lengths)
+    # Causal: a window without anything to the right. The last query and the last key of a sequence are the same token.
+    out = varlen_attn(q, k, v, ends, key_ends, most, longest, scale=scaling, window_size=(-1, 0))
     return out[None]  # type: ignore[index]
 
 

@@ -6,13 +6,14 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from ragen.workers.lora import without_adapter
+from ragen.workers.team import SOLO, Team
 
 
 class Reference:
     """A model that does not change: one of its own, or, with LoRA, the actor's without its adapter."""
 
-    def __init__(self, model: Any, *, is_adapter_off: bool = False) -> None:
-        self.model, self.is_adapter_off = model, is_adapter_off
+    def __init__(self, model: Any, *, is_adapter_off: bool = False, team: Team = SOLO) -> None:
+        self.model, self.is_adapter_off, self.team = model, is_adapter_off, team
 
     def serving(self) -> AbstractContextManager[None]:
         """Within: `model` computes as the reference."""

@@ -109,7 +109,7 @@ def test_every_bucket_has_the_gradient_of_its_own_mean(tmp_path, changes):
         assert metrics[f"{prefix}/sample_pct"] == len(inside) / len(batch)
         for component, (norm, loss) in slow_norms(trainer.workers.actor, batch, inside).items():
             key = {"task": "policy"}.get(component, component)
-            assert norm > 0
+            assert norm > 0 or name != "all"  # GRPO has nothing to say about a group without variance
             assert metrics[f"{prefix}/{component}"] == pytest.approx(norm, rel=2e-3)
             assert metrics[f"{prefix}/loss/{key}"] == pytest.approx(loss, rel=1e-3, abs=1e-6)
             assert metrics[f"{prefix}/per_sample/{component}"] == pytest.approx(norm / len(inside), rel=2e-3)

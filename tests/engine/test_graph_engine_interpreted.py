@@ -1,4 +1,4 @@
-"""The graph engine on a CPU, its kernels run by Triton's interpreter: slow, but the same numbers as the plain engine."""
+"""The graph engine on a CPU, its kernels run by Triton's interpreter: slow, but equal to the plain engine."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ pytest.importorskip("triton")
 if np.lib.NumpyVersion(np.__version__) >= "2.4.0":
     pytest.skip("Triton 3.6's interpreter does not know NumPy 2.4", allow_module_level=True)
 
-from ragen.engine.graph_engine import GraphEngine  # noqa: E402
-from ragen.engine.native import NativeEngine  # noqa: E402
-from tests.engine.test_graph_engine_parts import wide  # noqa: E402
-from tests.engine.test_native import prompt, request, run  # noqa: E402
+from ragen.engine.graph_engine import GraphEngine
+from ragen.engine.native import NativeEngine
+from tests.engine.test_graph_engine_parts import wide
+from tests.engine.test_native import prompt, request, run
 
 pytestmark = pytest.mark.slow
 

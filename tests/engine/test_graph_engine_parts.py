@@ -62,13 +62,13 @@ def test_memory_grows_by_segments_and_goes_when_asked(monkeypatch):
 
 
 def test_prompts_fill_a_pass_and_go_on_in_the_next():
-    assert plan([20, 50], 64) == [[Piece(0, 0, 20), Piece(1, 0, 32)], [Piece(1, 32, 50)]]
+    assert plan([20, 50], 64, block=16) == [[Piece(0, 0, 20), Piece(1, 0, 32)], [Piece(1, 32, 50)]]
 
 
 @pytest.mark.parametrize("budget", [16, 100, 1000])
 def test_every_token_is_planned_once_and_no_pass_is_too_large(budget):
     lengths = [1, 16, 17, 300, 5, 64]
-    passes = plan(lengths, budget)
+    passes = plan(lengths, budget, block=16)
     planned = [
         [i for one in passes for p in one if p.index == index for i in range(p.start, p.stop)] for index in range(6)
     ]
@@ -141,6 +141,17 @@ def test_fused_models_train_save_and_load_as_before(tmp_path):
         assert torch.equal(weight, loaded), name
 
 
+def test_a_copy_of_a_fused_model_stands_on_its_own():
+    model = wide("llama")
+    fuse(model)
+    copied = copy.deepcopy(model)
+    with torch.no_grad():
+        model.model.layers[0].self_attn.q_proj.weight.zero_()
+    assert copied.model.layers[0].self_attn.q_proj.weight.abs().sum() > 0
+    assert why_not(copied) == ""
+    assert fuse(copied).layers[0].qkv.abs().sum() > 0
+
+
 def test_the_rotary_tables_are_those_of_the_model():
     decoder = fuse(wide("llama"))
     cos, sin = decoder.rotary_tables(5)
@@ -153,7 +164,8 @@ def test_what_the_kernels_do_not_know_is_said():
     assert why_not(wide("qwen2")) == ""
     assert "head size 8" in why_not(random_model("qwen2"))
     assert "gemma2" in why_not(random_model("gemma2_soft_cap"))
-    assert "sliding window" in why_not(random_model("mistral_sliding_window"))
+    windows = {"use_sliding_window": True, "sliding_window": 7, "max_window_layers": 0}
+    assert "sliding window" in why_not(wide("qwen2", **windows))
     assert "biases" in why_not(wide("llama", attention_bias=True))
     dynamic = {"rope_type": "dynamic", "rope_theta": 10000.0, "factor": 2.0}
     assert "dynamic" in why_not(wide("llama", rope_parameters=dynamic))

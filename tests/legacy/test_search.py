@@ -70,6 +70,8 @@ def test_earlier_groups_give_their_best_unless_a_value_is_given(here, capsys):
 def test_mistakes_are_told_before_anything_runs(here, capsys):
     with pytest.raises(ConfigError, match="--actor_lr is what group 2 searches"):
         planned("--search_group", "2", "--actor_lr", "1e-3")
+    with pytest.raises(ConfigError, match="kl_coef is an option of the search: use --kl_coef"):
+        planned("--search_group", "2", "optimization.kl_coef=0.5")
     words = ["--env_name=two_armed_bandit", "--search_group", "2"]
     assert search.main([*words, "--n_gpus", "4", "--micro_batch_size", "2"]) == 1
     assert "Every GPU needs an episode" in capsys.readouterr().err
@@ -144,12 +146,13 @@ def test_a_failing_run_is_counted_and_nothing_is_stored(here, monkeypatch, capsy
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1000)
 @pytest.mark.parametrize("index", [0, 2, 3])
 def test_the_other_groups_run_to_their_end(index, tmp_path):
     group = index + 1
     words = [*COMMANDS[index], *SMALL, *(FEW if group > 1 else [])]
     process = start(words, tmp_path)
-    output, _ = process.communicate(timeout=280)
+    output, _ = process.communicate(timeout=900)
     assert process.returncode == 0, output
     best = json.loads((tmp_path / BEST.format(group)).read_text())
     runs = list((tmp_path / "checkpoints" / "RAGEN").iterdir())

@@ -17,7 +17,7 @@ from ragen.models.load import load_tokenizer
 from ragen.models.resolve import resolve_model
 from ragen.sft.muon import orthogonalize
 from ragen.sft.teacher import demonstrations, play_policy
-from ragen.sft.tiny import RECIPES, family_config, make, make_model, make_tokenizer
+from ragen.sft.tiny import RECIPES, family_config, make, make_model, make_tokenizer, validation
 from ragen.sft.tokenizer import phrases
 from ragen.sft.train import batches, reply_loss, train
 from ragen.types import Sample
@@ -174,6 +174,12 @@ def test_supervised_training_lowers_the_loss_on_new_levels():
     with torch.no_grad():
         after = reply_loss(model, ids, labels).item()
     assert after < 0.5 * before
+
+
+def test_a_model_is_validated_on_every_environment_of_its_family():
+    rates = validation("bandit", resolve_model("tiny/bandit"), num_levels=16)
+    assert set(rates) == {"Bandit", "BanditTest", "TwoArmedBandit"}
+    assert all(greedy.mean >= 0.9 for _, greedy in rates.values())
 
 
 @pytest.mark.slow

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import re
+import shlex
 import subprocess
 from pathlib import Path
 
@@ -358,6 +360,33 @@ def test_scripts_take_the_same_options(script, tmp_path):
     wrong = subprocess.run([*command, "--gpu"], cwd=tmp_path, capture_output=True, text=True)
     assert wrong.returncode == 2 and "unrecognized arguments: --gpu" in wrong.stderr
     assert "--gpu-memory-utilization" in wrong.stderr, "the help follows"
+
+
+WORD_OF_SCRIPT = {
+    "run_top_p_sweep.sh": "top-p",
+    "run_kl_sweep.sh": "kl",
+    "run_entropy_sweep.sh": "entropy",
+    "run_sokoban_ppo_filter_grad_analysis.sh": "grad-analysis",
+    "run_sokoban_ppo_filter_grad_analysis_probe_ckpt.sh": "probe-ckpt",
+}
+
+
+def documented_commands() -> list[str]:
+    """Every `bash scripts/runs/...` of the two pages about these experiments."""
+    pages = [
+        REPOSITORY / "docs" / f"experiment_{name}.md" for name in ("intervention_sweep", "sokoban_gradient_analysis")
+    ]
+    blocks = [block for page in pages for block in re.findall(r"```bash\n(.*?)```", page.read_text(), flags=re.DOTALL)]
+    return [line for block in blocks for line in block.replace("\\\n", " ").splitlines()]
+
+
+@pytest.mark.parametrize("line", documented_commands())
+def test_documented_commands_are_understood(line, capsys):
+    bash, script, *arguments = shlex.split(line)
+    assert bash == "bash" and (REPOSITORY / script).is_file()
+    word = WORD_OF_SCRIPT[Path(script).name]
+    assert f"sweep {word} " in (REPOSITORY / script).read_text()
+    assert dry_run(capsys, word, *arguments)
 
 
 # --- GPUs

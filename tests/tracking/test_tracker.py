@@ -47,7 +47,7 @@ def some_trackers(path, *names: str, **facts) -> Trackers:
     return Trackers(names, config={}, run_dir=path, project="p", experiment="e", **facts)
 
 
-@pytest.mark.parametrize("names", [(), ("file",), ("console",), ("file", "console", "file")])
+@pytest.mark.parametrize("names", [(), ("console",), ("console", "console")])
 def test_the_run_directory_is_written_whatever_the_loggers(tmp_path, names):
     with some_trackers(tmp_path, *names) as trackers:
         trackers.log(1, {"a": 1.5})

@@ -58,7 +58,7 @@ BAD = {
     f"{ACTOR}.checkpoint.save_contents=[optimizer]": "no checkpoint without weights",
     f"{ACTOR}.checkpoint.load_contents=[model]": "leave load_contents out",
     # what this version cannot do
-    "trainer.nnodes=2": "training on several devices",
+    "trainer.nnodes=2": "ray_kwargs.ray_init.address=auto",
     f"{ROLLOUT}.name=vllm": "rollout.name=vllm",
     f"{ROLLOUT}.do_sample=False": "greedy replies do not vary",
     "trainer.gradient_analysis_only=True": "gradient_analysis_only is True, but no analysis is planned",

@@ -32,6 +32,13 @@ def test_a_critic_a_reference_and_adapters_change_the_need():
     assert need("lora.rank=8").optimizer < 0.02 * need().optimizer
 
 
+def test_several_gpus_hold_a_part_each_and_a_whole_policy():
+    eight = need("trainer.n_gpus_per_node=8", "system.CUDA_VISIBLE_DEVICES='0,1,2,3,4,5,6,7'")
+    assert eight.weights == 494e6 * 2
+    assert eight.optimizer == need().optimizer / 8
+    assert eight.total < need().total
+
+
 def test_a_run_that_cannot_fit_is_refused_with_advice(monkeypatch):
     monkeypatch.setattr(memory, "device_memory", lambda device: (1e6, None))
     with pytest.raises(ConfigError, match=r"lora\.rank"):

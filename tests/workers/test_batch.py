@@ -3,7 +3,7 @@
 import torch
 
 from ragen.types import Sample
-from ragen.workers.batch import make_batch, micro_batches
+from ragen.workers.batch import by_length, make_batch, micro_batches
 from ragen.workers.learner import mini_batches, scatter
 
 
@@ -40,9 +40,14 @@ def test_a_selection_has_no_needless_padding():
     assert chosen.ids == [[1, 2]]
 
 
-def test_micro_batches_put_similar_lengths_together():
-    assert micro_batches([5, 1, 4, 2], max_samples=2) == [[1, 3], [2, 0]]
-    assert micro_batches([5, 1, 4, 2], max_tokens=6) == [[1, 3], [2], [0]]
+def test_micro_batches_put_common_beginnings_together():
+    assert micro_batches([[5, 6], [1], [5, 7], [2]], max_samples=2) == [[1, 3], [0, 2]]
+    assert micro_batches([[5, 6], [1], [5, 7], [2]], max_tokens=3) == [[1, 3], [0], [2]]
+
+
+def test_batches_by_length_put_similar_lengths_together():
+    assert by_length([5, 1, 4, 2], max_samples=2, max_tokens=9) == [[1, 3], [2, 0]]
+    assert by_length([5, 1, 4, 2], max_samples=4, max_tokens=6) == [[1, 3], [2], [0]]
 
 
 def test_every_sample_is_in_exactly_one_mini_batch_of_an_epoch():

@@ -1,6 +1,8 @@
 """AdamW with master weights, by hand and against torch's own."""
 
+import gc
 import math
+import weakref
 
 import pytest
 import torch
@@ -108,3 +110,14 @@ def test_a_loaded_state_continues_bit_by_bit(dtype):
     train(second, second_optimizer, range(4, 6))
     assert torch.equal(second.weight, straight.weight)
     assert torch.equal(second_optimizer.masters["weight"], straight_optimizer.masters["weight"])
+
+
+def test_dropped_weights_and_masters_are_freed():
+    model = model_of(torch.bfloat16)
+    optimizer = Optimizer(model, optim(), grad_clip=1.0, total_steps=1)
+    model(torch.ones(1, 4, dtype=torch.bfloat16)).sum().backward()
+    optimizer.step(1)
+    watched = [weakref.ref(tensor) for tensor in (optimizer, model.weight, optimizer.masters["weight"])]
+    del model, optimizer
+    gc.collect()
+    assert [ref() for ref in watched] == [None] * 3

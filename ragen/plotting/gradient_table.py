@@ -1,0 +1,93 @@
+"""`python gradient_analysis/tabulate.py`: the buckets of a run's gradient analyses as text, with rank correlations."""
+
+from __future__ import annotations
+
+import argparse
+import math
+from collections.abc import Sequence
+
+from ragen.plotting.buckets import (
+    COMPONENTS,
+    PREFILTER_PREFIX,
+    PREFIX,
+    Bucket,
+    analysis_steps,
+    bucket_names,
+    read_analysis,
+)
+from ragen.plotting.gradient_command import reporting_errors
+from ragen.plotting.history import History, Step, read_history
+from ragen.tracking.console import console, print_table
+
+COLUMNS = ("bucket", "groups", "reward std", "norm [95 %]", "noise removed", "split-half cosine")
+
+
+def ranks(values: Sequence[float]) -> list[float]:
+    """Places from 1; equal values share the mean of theirs. [3, 1, 3] -> [2.5, 1, 2.5]"""
+    order = sorted(values)
+    return [order.index(value) + (order.count(value) + 1) / 2 for value in values]
+
+
+def spearman(values: Sequence[float]) -> float:
+    """Rank correlation of values with their places in the list; 0 where all are equal."""
+    places, found = list(range(1, len(values) + 1)), ranks(values)
+    mean = (len(values) + 1) / 2
+    covariance = sum((place - mean) * (rank - mean) for place, rank in zip(places, found, strict=True))
+    spread = sum((place - mean) ** 2 for place in places) * sum((rank - mean) ** 2 for rank in found)
+    return covariance / spread**0.5 if spread else 0.0
+
+
+def row(bucket: Bucket, component: str) -> tuple[str, ...]:
+    low, high = (bucket.measured(f"norm_{end}/{component}") for end in ("low", "high"))
+    return (
+        bucket.label,
+        f"{bucket['group_rv_count']:.0f}",
+        f"{bucket['reward_std_mean']:.3g}",
+        f"{bucket[component]:.3g} [{low:.3g}, {high:.3g}]",
+        f"{bucket.measured(f'norm_debiased/{component}'):.3g}",
+        f"{bucket.measured(f'split_half_cosine/{component}'):.2f}",
+    )
+
+
+def tabulate(history: History, step: Step, prefix: str) -> None:
+    """A table for each component that is on, and below it what the first and the last bucket say."""
+    analysis = read_analysis(history, step, prefix)
+    buckets = analysis.buckets
+    for component, label in COMPONENTS.items():
+        norms = analysis.values(component)
+        if not analysis.is_on(component):
+            continue
+        rows = [row(bucket, component) for bucket in [*buckets, analysis.whole]]
+        print_table(f"{prefix}, step {step}: gradient of the {label} term", COLUMNS, rows)
+        cosines = analysis.measured(f"split_half_cosine/{component}")
+        low, high = (
+            bucket.measured(f"norm_{end}/{component}") for bucket, end in ((buckets[-1], "low"), (buckets[0], "high"))
+        )
+        console.print(
+            f"last/first norm {ratio(norms[-1], norms[0]):.2f} (by the intervals at least {ratio(low, high):.2f}), "
+            f"largest/smallest {ratio(max(norms), min(norms)):.2f}; rank correlation with the bucket: "
+            f"norm {spearman(norms):+.2f}, cosine {spearman(cosines):+.2f}\n"
+        )
+
+
+def ratio(first: float, second: float) -> float:
+    return first / second if second else math.nan
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(
+        prog="tabulate.py", description="Print the gradient analyses of a run: norms, intervals and signal per bucket."
+    )
+    parser.add_argument("run", help="run directory, local W&B folder, or entity/project/run_id")
+    parser.add_argument("--step", type=int, nargs="+", help="only these steps")
+    parser.add_argument("--prefilter", action="store_true", help="the batch before the filter")
+    args = parser.parse_args(argv)
+
+    def command() -> None:
+        history = read_history(args.run)
+        prefix = PREFILTER_PREFIX if args.prefilter else PREFIX
+        for step in analysis_steps(history, prefix):
+            if (args.step is None or step in args.step) and bucket_names(history.at(step), prefix):
+                tabulate(history, step, prefix)
+
+    return reporting_errors(command)

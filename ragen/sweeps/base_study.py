@@ -1,0 +1,171 @@
+"""`ragen study`: supervised training, reinforcement learning and both, with thoughts and without, over several seeds.
+
+Two runs for each environment, way of answering and seed, all from the embedded model: one learns by reinforcement
+alone, the other from the solver's demonstrations first. The first and the last validation of the two are the four
+arms of the study: start, RL, SFT and SFT + RL.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from ragen.algorithms.statistics import Estimate, student_interval
+from ragen.sweeps.backend import LocalBackend
+from ragen.sweeps.run import DONE, Outcome, Run, read_records, shell_line
+from ragen.sweeps.scheduler import Scheduler
+from ragen.sweeps.slots import Slot
+from ragen.sweeps.view import make_view
+from ragen.tracking.rundir import write_atomic
+
+QUIET = (
+    "trainer.logger=[]",
+    "trainer.save_freq=-1",
+    "trainer.save_episodes_every=0",
+    "trainer.gradient_analysis_mode=False",
+    "collapse_detection.compute_freq=0",
+)
+SFT = ("sft.epochs=3", "sft.optim.lr=1e-3", "sft.micro_batch_size=16", "sft.validate_merged=False")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Game:
+    """One environment of the study."""
+
+    config_name: str
+    tag: str
+    """Where success is measured."""
+    num_steps: int
+    """Training steps of reinforcement learning."""
+    has_sft: bool = True
+
+
+GAMES = {
+    "frozen_lake": Game(config_name="quickstart", tag="FrozenLake", num_steps=100),
+    "sokoban": Game(config_name="quickstart_sokoban", tag="CoordSokoban", num_steps=40),
+    # Trained on named arms, measured on arms whose names promise the opposite.
+    "bandit": Game(config_name="quickstart_bandit", tag="BanditTest", num_steps=100, has_sft=False),
+}
+WAYS = {"think": "True", "no think": "False"}
+Key = tuple[str, str, str]
+"""Environment, way of answering, arm."""
+
+
+def plan(out: Path, seeds: Sequence[int], overrides: Sequence[str]) -> dict[tuple[str, str, str, int], Run]:
+    """(environment, way, kind, seed) -> run; kind is rl or sft."""
+    runs = {}
+    for name, game in GAMES.items():
+        for way, enable_think in WAYS.items():
+            for seed in seeds:
+                for kind in ("rl", "sft") if game.has_sft else ("rl",):
+                    label = f"{name}-{way.replace(' ', '_')}-{kind}-{seed}"
+                    shared = [f"agent_proxy.enable_think={enable_think}", *overrides]
+                    program = (sys.executable, "-m", "ragen.cli")
+                    model = "tiny" if kind == "rl" else f"{out}/{label}/sft/merged_model"
+                    train = [
+                        *(*program, "train", "--config-name", game.config_name, *QUIET),
+                        f"model_path={model}",
+                        f"seed.train={1_000_000 * seed}",
+                        f"seed.val={1_000_000 * seed - 10_000}",
+                        f"trainer.total_training_steps={game.num_steps}",
+                        f"trainer.test_freq={game.num_steps}",
+                        f"trainer.default_local_dir={out}/{label}/run",
+                        *shared,
+                    ]
+                    command = shell_line(train)
+                    if kind == "sft":
+                        teach = [*program, "sft", "--config-name", game.config_name, "trainer.logger=[]", *SFT]
+                        teach += [f"sft.output_dir={out}/{label}/sft", f"sft.seed={1_000_000 * seed + 500_000}"]
+                        words = [word for word in shared if not word.startswith("trainer.")]
+                        command = f"{shell_line([*teach, *words])} && {command}"
+                    runs[name, way, kind, seed] = Run(
+                        name=label,
+                        command=("bash", "-c", command),
+                        log=out / f"{label}.log",
+                        run_dir=out / label / "run",
+                        total_steps=game.num_steps,
+                        seed=seed,
+                    )
+    return runs
+
+
+def successes(run_dir: Path, tag: str) -> tuple[tuple[float, float], tuple[float, float]]:
+    """First and last validation: (sampled, greedy) success each."""
+    names = [f"{kind}/{tag}/success" for kind in ("val-env", "val-env-greedy")]
+    rows = [[record[name] for name in names] for record in read_records(run_dir) if names[0] in record]
+    (first, *_), (*_, last) = rows, rows
+    return (first[0], first[1]), (last[0], last[1])
+
+
+def arms(runs: dict[tuple[str, str, str, int], Run]) -> dict[Key, list[tuple[float, float]]]:
+    """(environment, way, arm) -> (sampled, greedy) success of each seed."""
+    found: dict[Key, list[tuple[float, float]]] = {}
+    for (name, way, kind, _), run in runs.items():
+        before, after = ("start", "RL") if kind == "rl" else ("SFT", "SFT + RL")
+        first, last = successes(run.run_dir, GAMES[name].tag)
+        found.setdefault((name, way, before), []).append(first)
+        found.setdefault((name, way, after), []).append(last)
+    return found
+
+
+def difference(better: Sequence[tuple[float, float]], worse: Sequence[tuple[float, float]]) -> Estimate:
+    """Difference of the sampled success, seed by seed, with its interval over the seeds."""
+    return student_interval([a[0] - b[0] for a, b in zip(better, worse, strict=True)])
+
+
+def report(found: dict[Key, list[tuple[float, float]]], num_seeds: int) -> str:
+    """The study as Markdown."""
+    lines = [
+        f"Success on held-out levels, mean over {num_seeds} seeds with 95 % intervals (Student's t).",
+        "",
+        "| environment | way | arm | sampled | greedy |",
+        "|---|---|---|---|---|",
+    ]
+    for (name, way, arm), rates in found.items():
+        sampled, greedy = (student_interval([rate[column] for rate in rates]) for column in (0, 1))
+        lines.append(f"| {GAMES[name].tag} | {way} | {arm} | {sampled:.3f} | {greedy:.3f} |")
+    lines += ["", "| difference of sampled success | |", "|---|---|"]
+    for name, game in GAMES.items():
+        for way in WAYS if game.has_sft else ():
+            lines.append(
+                f"| {game.tag}, {way}: SFT - RL | {difference(found[name, way, 'SFT'], found[name, way, 'RL']):+.3f} |"
+            )
+        gap = difference(found[name, "think", "RL"], found[name, "no think", "RL"])
+        lines.append(f"| {game.tag}, RL: think - no think | {gap:+.3f} |")
+    return "\n".join(lines) + "\n"
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(
+        prog="ragen study",
+        description="SFT, RL and SFT + RL with the embedded models, with thoughts and without: a table with intervals "
+        "over seeds. Under an hour on two cores; started again, it goes on with what has not ended.",
+    )
+    parser.add_argument("overrides", nargs="*", metavar="key=value", help="for every run")
+    parser.add_argument("--seeds", type=int, default=3, help="seeds of every run (3)")
+    parser.add_argument("--slots", type=int, default=2, help="runs at a time, a core each (2)")
+    parser.add_argument("--out", type=Path, default=Path("results/base_study"), help="folder (results/base_study)")
+    args = parser.parse_args(argv)
+    runs = plan(args.out, range(1, args.seeds + 1), args.overrides)
+    slots = [Slot(devices="", size=1, label="1xCPU") for _ in range(args.slots)]
+
+    def on_end(run: Run, outcome: Outcome) -> None:
+        return None
+
+    scheduler = Scheduler(list(runs.values()), LocalBackend(slots), view=make_view(), on_end=on_end)
+    scheduler.skip({run.name: Outcome(status="success") for run in runs.values() if run.is_done()})
+    if (ended_by := scheduler.work()) is not None:
+        print("Interrupted. The same command goes on with the runs that have not ended.", file=sys.stderr)
+        return 128 + ended_by
+    failed = [state.run for state in scheduler.states if state.outcome.status not in DONE]
+    if failed:
+        print(f"error: {len(failed)} of {len(runs)} runs failed, the first: {failed[0].log}", file=sys.stderr)
+        return 1
+    text = report(arms(runs), args.seeds)
+    write_atomic(args.out / "report.md", text)
+    print(text)
+    print(f"Report: {args.out / 'report.md'}")
+    return 0

@@ -1,0 +1,72 @@
+"""What a trainer asks of its workers: one process (local.py) or many (ray_fsdp.py)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+from torch import Tensor
+
+from ragen.engine.base import SamplingParams
+from ragen.llm_agent.chat import Chat
+from ragen.llm_agent.es_manager import EsManager
+from ragen.types import Episode, Metrics
+from ragen.workers.batch import Batch
+from ragen.workers.gradients import Gradient
+
+
+class Workers(Protocol):
+    """Models, optimizers and engines. Tensors go in and come out on the CPU."""
+
+    tokenizer: Any
+
+    @property
+    def chat(self) -> Chat | None: ...
+
+    def rollout(
+        self, environments: EsManager, *, base_seed: int, noise_seed: int, params: SamplingParams
+    ) -> list[Episode]:
+        """Play every seat of `environments` once, on the levels from `base_seed`; in the order of the seats."""
+        ...
+
+    def logprobs(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        """Log-probs and entropies of the sampled tokens under the actor."""
+        ...
+
+    def ref_logprobs(self, batch: Batch) -> Tensor:
+        """Log-probs of the sampled tokens under the reference."""
+        ...
+
+    def values(self, batch: Batch) -> Tensor: ...
+
+    def cross_logprobs(
+        self, prompts: Sequence[Sequence[int]], continuations: Sequence[Sequence[int]]
+    ) -> tuple[Tensor, Tensor]:
+        """Log-prob of every continuation after every prompt, [continuations, prompts], and their lengths."""
+        ...
+
+    def update_actor(self, batch: Batch, *, step: int) -> Metrics: ...
+
+    def update_critic(self, batch: Batch, *, step: int) -> Metrics: ...
+
+    def gradient_components(
+        self, batch: Batch, buckets: Mapping[str, Sequence[Sequence[int]]]
+    ) -> dict[str, dict[str, Gradient]]:
+        """Gradients of the parts of the actor's loss, bucket by bucket; nothing is updated."""
+        ...
+
+    @property
+    def saves_all(self) -> bool:
+        """Checkpoints hold everything that training needs to continue."""
+        ...
+
+    def savers(self) -> dict[str, Callable[[Path], None]]:
+        """Role -> function that writes its checkpoint into a folder."""
+        ...
+
+    def synchronize(self) -> None:
+        """Wait for the devices, so that clocks measure what has been done."""
+        ...
+
+    def close(self) -> None: ...

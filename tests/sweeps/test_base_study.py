@@ -1,0 +1,63 @@
+"""`ragen study`: the plan, one real pair of runs, and the report."""
+
+from pathlib import Path
+
+import pytest
+
+from ragen.sweeps import base_study
+from ragen.sweeps.base_study import GAMES, Game, arms, difference, main, plan, report
+from ragen.tracking.rundir import RunDir
+
+SMALL = [
+    "es_manager.train.env_groups=4",
+    "es_manager.train.group_size=4",
+    "es_manager.val.env_groups=8",
+    "ppo_mini_batch_size=4",
+]
+
+
+def test_the_plan_has_every_arm_and_no_shared_levels():
+    runs = plan(Path("out"), [1, 2, 3], [])
+    assert len(runs) == 2 * 2 * 3 * 2 + 2 * 3  # two environments with both kinds, the bandit with one
+    assert len({run.run_dir for run in runs.values()}) == len(runs)
+    shell = runs["sokoban", "no think", "sft", 2].command[2]
+    teach, train = shell.split(" && ")
+    assert "sft --config-name quickstart_sokoban" in teach and "sft.seed=2500000" in teach
+    assert "model_path=out/sokoban-no_think-sft-2/sft/merged_model" in train
+    assert "agent_proxy.enable_think=False" in teach and "agent_proxy.enable_think=False" in train
+    assert "seed.train=2000000" in train and "seed.val=1990000" in train
+
+
+def test_the_report_has_means_and_differences(tmp_path):
+    runs = plan(tmp_path, [1, 2], [])
+    for (name, way, kind, seed), run in runs.items():
+        after = 0.6 + 0.1 * (kind == "sft") + 0.05 * (way == "think") + 0.02 * seed
+        for step, rate in ((0, 0.4), (GAMES[name].num_steps, after)):
+            tag = GAMES[name].tag
+            RunDir(run.run_dir).log(step, {f"val-env/{tag}/success": rate, f"val-env-greedy/{tag}/success": rate + 0.1})
+    found = arms(runs)
+    assert found["sokoban", "think", "SFT + RL"] == [pytest.approx((0.77, 0.87)), pytest.approx((0.79, 0.89))]
+    gap = difference(found["bandit", "think", "RL"], found["bandit", "no think", "RL"])
+    assert (gap.mean, gap.low, gap.high) == pytest.approx((0.05, 0.05, 0.05))
+    text = report(found, 2)
+    assert "| CoordSokoban | think | start | 0.400 [0.400, 0.400] | 0.500 [0.500, 0.500] |" in text
+    assert "| BanditTest, RL: think - no think | +0.050 [+0.050, +0.050] |" in text
+    assert "| FrozenLake, no think: SFT - RL | -0.230" in text
+
+
+def test_a_small_study_runs_to_its_report_and_is_not_run_again(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(
+        base_study, "GAMES", {"frozen_lake": Game(config_name="quickstart", tag="FrozenLake", num_steps=1)}
+    )
+    monkeypatch.setattr(
+        base_study, "SFT", ("sft.epochs=1", "sft.train_size=16", "sft.val_size=8", "sft.validate_merged=False")
+    )
+    argv = ["--out", str(tmp_path / "study"), "--seeds", "1", *SMALL]
+    assert main(argv) == 0
+    text = (tmp_path / "study" / "report.md").read_text()
+    assert text.count("| FrozenLake |") == 8
+    written = (tmp_path / "study" / "frozen_lake-think-sft-1" / "run" / "metrics.jsonl").stat().st_mtime_ns
+    capsys.readouterr()
+    assert main(argv) == 0
+    assert (tmp_path / "study" / "frozen_lake-think-sft-1" / "run" / "metrics.jsonl").stat().st_mtime_ns == written
+    assert "Report:" in capsys.readouterr().out

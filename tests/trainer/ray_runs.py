@@ -1,0 +1,94 @@
+"""Runs on several processes: comparing them with one process, and ending some of them."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from ragen.trainer.build import build_trainer
+from tests.trainer.runs import BANDIT, Run, small_config
+
+# Sums over ranks round differently, by about 1e-7 of a gradient. AdamW divides by the size of the gradient, so entries
+# whose gradient is next to nothing may move by up to the learning rate either way; all others agree.
+METRIC_TOLERANCE = {"rel": 1e-3, "abs": 1e-5}
+NORM_TOLERANCE = {"rel": 2e-5, "abs": 1e-6}
+WEIGHT_TOLERANCE = 2e-4  # a fifth of a single step of AdamW with the learning rate of these runs
+NOISY = ("rollout/logprob_mismatch", "split_half_cosine", "cosine/", "norm_debiased", "norm_low", "norm_high")
+
+
+def train_on(ranks, num_ranks: int, root: Path, *changes: str, env: tuple[str, ...] = BANDIT) -> Run:
+    """Train on some of the processes of `ranks`."""
+    config = small_config(root, f"trainer.n_gpus_per_node={num_ranks}", *changes, env=env)
+    trainer = build_trainer(config, ranks=ranks)
+    assert trainer is not None, "nothing to do"
+    trainer.fit()
+    return Run(root)
+
+
+def assert_same_run(one: Run, many: Run) -> None:
+    """Episodes token by token, every metric and every saved weight, within the tolerances above."""
+    assert one.outcomes.keys() == many.outcomes.keys()
+    for step, row in one.outcomes.items():
+        assert many.outcomes[step].keys() == row.keys()
+        for name, value in row.items():
+            if any(noisy in name for noisy in NOISY):
+                continue
+            tolerance = NORM_TOLERANCE if "grad_norm" in name or "loss" in name else METRIC_TOLERANCE
+            assert many.outcomes[step][name] == pytest.approx(value, **tolerance, nan_ok=True), f"{name} at {step}"
+    last = max(one.outcomes)
+    for step in range(1, last + 1):
+        assert replies(many, step) == replies(one, step)
+    for role in (folder.name for folder in (one.path / f"global_step_{last}").iterdir() if folder.is_dir()):
+        ours, theirs = many.weights(last, role), one.weights(last, role)
+        assert ours.keys() == theirs.keys()
+        for name, weight in theirs.items():
+            assert (ours[name] - weight).abs().max() < WEIGHT_TOLERANCE, f"{role} {name}"
+
+
+def replies(run: Run, step: int) -> list[list[list[int]]]:
+    return [[turn.response_ids for turn in episode.turns] for episode in run.episodes(step)]
+
+
+def processes(of: int) -> dict[int, str]:
+    """Living descendants of a process, and their command lines."""
+    parents, names = {}, {}
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            state, parent = (folder / "stat").read_text().rpartition(")")[2].split()[:2]
+            name = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode().strip()
+        except (OSError, ValueError):
+            continue
+        if state != "Z":
+            parents[int(folder.name)], names[int(folder.name)] = int(parent), name
+    found = {of}
+    while grown := {pid for pid, parent in parents.items() if parent in found} - found:
+        found |= grown
+    return {pid: names[pid] for pid in found - {of} if pid in names}
+
+
+def rank_processes(of: int) -> list[int]:
+    return sorted(pid for pid, name in processes(of).items() if name.startswith("ray::RankProcess"))
+
+
+def once(is_time: Callable[[], bool], act: Callable[[], None]) -> None:
+    """Do something, in a thread, as soon as its time has come."""
+
+    def watch() -> None:
+        while not is_time():
+            time.sleep(0.01)
+        act()
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
+def wait_until(is_time: Callable[[], bool], *, timeout: float) -> float:
+    """Seconds until something is true."""
+    started = time.monotonic()
+    while not is_time():
+        assert time.monotonic() - started < timeout, "it never came"
+        time.sleep(0.05)
+    return time.monotonic() - started

@@ -1,0 +1,152 @@
+"""What a run says and leaves behind when one of its processes is killed, hangs or runs out of memory."""
+
+import os
+import resource
+import signal
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ragen.errors import WorkerError
+from ragen.trainer.build import build_trainer
+from tests.trainer.ray_runs import processes, rank_processes, wait_until
+from tests.trainer.runs import Run, finish, has_logged, small_config, start_process
+
+ray = pytest.importorskip("ray")
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+
+NOTICED_S = 10.0
+"""A worker that died or failed ends the run within this time, on a busy machine."""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def cluster() -> Iterator[None]:
+    """Ray, once for all runs; each run has processes of its own."""
+    ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False)
+    yield
+    ray.shutdown()
+
+
+def at(phase: str, fault: Callable[[], None], note: Path) -> Callable[[Any], None]:
+    """To be called in a worker: the fault strikes after its first piece of work in the phase, or else at its begin."""
+
+    def arm(process: Any) -> None:
+        before, current = process._note, ""
+
+        def strike(new_phase: str | None) -> None:
+            nonlocal current
+            current = new_phase or current
+            before(new_phase)
+            if current == phase and (new_phase is None or phase in ("save", "cross_logprobs")):
+                note.write_text(str(time.time()))
+                process._note = before
+                fault()
+
+        process._note = strike
+
+    return arm
+
+
+def die() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def stop() -> None:
+    os.kill(os.getpid(), signal.SIGSTOP)
+
+
+def exhaust_memory() -> None:
+    """The process gets no more memory, and needs some."""
+    import torch
+
+    used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (used, used))
+    torch.ones(2**28)
+
+
+def fail_in(tmp_path: Path, phase: str, fault: Callable[[], None], *changes: str) -> tuple[str, float]:
+    """What a run says whose worker 1 meets a fault in a phase, and how long that takes."""
+    config = small_config(
+        tmp_path / "run",
+        "trainer.n_gpus_per_node=2",
+        "trainer.save_freq=1",
+        "micro_batch_size_per_gpu=1",
+        "actor_rollout_ref.actor.use_kl_loss=True",
+        "trainer.gradient_analysis_mode=True",
+        "trainer.gradient_analysis_every=1",
+        "collapse_detection.compute_freq=1",
+        *changes,
+    )
+    trainer = build_trainer(config)
+    assert trainer is not None
+    note = tmp_path / "struck"
+    ray.get(trainer.workers.ranks.actors[1].__ray_call__.remote(at(phase, fault, note)))  # type: ignore[attr-defined]
+    with pytest.raises(WorkerError) as caught:
+        trainer.fit()
+    took = time.time() - float(note.read_text())
+    assert Run(tmp_path / "run").status["state"] == "failed"
+    wait_until(lambda: not rank_processes(os.getpid()), timeout=10)
+    return str(caught.value), took
+
+
+PHASES = (
+    "play",
+    "logprobs",
+    "ref_logprobs",
+    "values",
+    "cross_logprobs",
+    "update_critic",
+    "gradient_components",
+    "update_actor",
+    "save",
+)
+
+
+@pytest.mark.parametrize("phase", PHASES)
+def test_a_worker_killed_in_any_phase_is_named(phase, tmp_path):
+    said, took = fail_in(tmp_path, phase, die)
+    assert said.startswith("Worker 1 of 2 (process ") and f"died during {phase}" in said
+    assert "goes on from the newest checkpoint" in said
+    assert took < NOTICED_S
+    # A checkpoint is whole or not there.
+    assert not list((tmp_path / "run").glob("global_step_*"))
+
+
+def test_a_worker_without_memory_is_named_with_advice(tmp_path):
+    said, took = fail_in(tmp_path, "update_actor", exhaust_memory)
+    assert said.startswith("Worker 1 of 2 (process ") and "ran out of memory during update_actor" in said
+    assert "ppo_micro_batch_size_per_gpu" in said
+    assert took < NOTICED_S
+
+
+@pytest.mark.parametrize("phase", ["play", "update_actor"])
+def test_a_worker_that_hangs_is_reported_and_then_ended(phase, tmp_path, capfd):
+    said, took = fail_in(tmp_path, phase, stop, "trainer.watchdog_minutes=0.05", "trainer.hang_timeout_minutes=0.15")
+    assert f"during {phase} (trainer.hang_timeout_minutes)" in said and "worker 1: " in said
+    assert f"s during {phase}:\n  worker 0: " in capfd.readouterr().err  # the watchdog, before
+    assert took < 0.15 * 60 + NOTICED_S
+
+
+def test_a_killed_driver_leaves_no_worker_and_the_run_goes_on(tmp_path):
+    changes = ("trainer.n_gpus_per_node=2", "trainer.save_freq=1", "trainer.test_freq=0")
+    process = start_process(tmp_path, *changes, "trainer.total_training_steps=50")
+    wait_until(lambda: has_logged(tmp_path, 1), timeout=120)
+    children = processes(process.pid)
+    assert sum(name.startswith("ray::RankProcess") for name in children.values()) == 2
+    process.kill()
+    process.communicate()
+
+    # What holds memory and devices is gone at once; agents of Ray that watch over it give up after a minute.
+    workers = [
+        Path(f"/proc/{pid}")
+        for pid, name in children.items()
+        if any(part in name for part in ("ray::RankProcess", "raylet/raylet", "gcs_server"))
+    ]
+    wait_until(lambda: not any(folder.exists() for folder in workers), timeout=15)
+    step = max(Run(tmp_path).metrics)
+    code, output = finish(start_process(tmp_path, *changes, f"trainer.total_training_steps={step + 2}"))
+    assert code == 0, output
+    assert list(Run(tmp_path).metrics)[-1] == step + 2
