@@ -46,7 +46,7 @@ class Game:
 GAMES = {
     "frozen_lake": Game(config_name="quickstart", tag="FrozenLake", num_steps=100),
     "sokoban": Game(config_name="quickstart_sokoban", tag="CoordSokoban", num_steps=40),
-    # Trained on named arms, measured on arms whose names promise the opposite.
+    # Measured on names of arms that training never shows.
     "bandit": Game(config_name="quickstart_bandit", tag="BanditTest", num_steps=100, has_sft=False),
 }
 WAYS = {"think": "True", "no think": "False"}

@@ -131,7 +131,7 @@ def build_rank(config: Config, start: Start, rank: Rank) -> RankWorkers:
     policy = deepcopy(model).eval()
     agent = native_agent(config, policy, tokenizer, max_num_seqs=cache_rows(config, model.config, device))
     team = ShardTeam(rank, shard(model, rank))
-    wholes = {"actor": Whole(policy, model)}
+    wholes = {"actor": Whole(policy, model, rank.dtype)}
     reference = None
     if config.uses_reference:
         reference = build_reference(config, model, base, device)
@@ -147,7 +147,7 @@ def build_rank(config: Config, start: Start, rank: Rank) -> RankWorkers:
         _load_adapter(value_model, checkpoint, "critic")
         copy = deepcopy(value_model).cpu() if rank.number == 0 else None  # for checkpoints
         team = ShardTeam(rank, shard(value_model, rank))
-        wholes["critic"] = Whole(copy, value_model)
+        wholes["critic"] = Whole(copy, value_model, rank.dtype)
         critic = Critic(value_model, config.critic, total_steps=total, team=team)
     workers = RankWorkers(
         config, agent, rank=rank, actor=actor, critic=critic, reference=reference, tokenizer=tokenizer, wholes=wholes

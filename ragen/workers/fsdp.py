@@ -33,6 +33,7 @@ from ragen.workers.critic import Critic
 from ragen.workers.cross_scoring import cross_logprobs
 from ragen.workers.learner import OPTIMIZER_FILE, Learner, save_model
 from ragen.workers.local import LocalWorkers
+from ragen.workers.optimizer import Optimizer
 from ragen.workers.packed import by_beginning
 from ragen.workers.reference import Reference
 from ragen.workers.team import Cut, gathered
@@ -47,6 +48,8 @@ class Rank:
     number: int
     world_size: int
     mesh: DeviceMesh
+    dtype: torch.dtype
+    """Of gathered and of saved weights: bfloat16 on a GPU, float32 on a CPU, as in one process."""
     is_balanced: bool
     """Ranks get similar numbers of tokens, not only of samples."""
     beat: Callable[[], None]
@@ -129,7 +132,7 @@ def shard(model: Any, rank: Rank) -> Root:
     Gradients are summed over the ranks, not averaged: the weights in the loss belong to the whole mini batch.
     """
     policy = MixedPrecisionPolicy(
-        param_dtype=torch.bfloat16 if rank.device == "cuda" else None,
+        param_dtype=rank.dtype,
         reduce_dtype=torch.float32,
         cast_forward_inputs=False,
     )
@@ -151,9 +154,9 @@ def shard(model: Any, rank: Rank) -> Root:
 class Whole:
     """A model in one piece that follows the weights of the same model in parts."""
 
-    def __init__(self, model: Any | None, sharded: Any) -> None:
+    def __init__(self, model: Any | None, sharded: Any, dtype: torch.dtype) -> None:
         """`model` is None on ranks that only help to gather. Call this before the first pass: see `weights`."""
-        self.model = model
+        self.model, self.dtype = model, dtype
         self.weights: dict[str, Any] = dict(sharded.named_parameters())
         """The parts. A pass may leave gathered weights in their place in the module."""
         self.is_stale = False
@@ -170,12 +173,6 @@ class Whole:
                 if name in copies:
                     copies[name].copy_(full)
         self.is_stale = False
-
-    @property
-    def dtype(self) -> torch.dtype:
-        """That of saved weights: as in one process."""
-        is_cuda = next(iter(self.weights.values())).is_cuda
-        return torch.bfloat16 if is_cuda else torch.float32
 
 
 class RankWorkers(LocalWorkers):
@@ -254,17 +251,9 @@ class RankWorkers(LocalWorkers):
         if self.rank.number == 0:
             save_model(whole.model, folder, self.tokenizer)
         if "optimizer" in learner.config.checkpoint.save_contents:
-            state = learner.optimizer.state()
-            if whole.dtype != torch.float32:  # the saved weights are rounded
-                state |= {f"{name}.master": weight.detach() for name, weight in learner.optimizer.weights.items()}
-            full = {}
-            for key, tensor in state.items():
-                tensor = gathered(tensor)  # all ranks take part, and only the first keeps the result
-                if self.rank.number == 0:
-                    full[key] = tensor.cpu()
-                self.rank.beat()
+            state = gathered_state(learner.optimizer, self.rank)
             if self.rank.number == 0:
-                save_file(full, folder / OPTIMIZER_FILE)
+                save_file(state, folder / OPTIMIZER_FILE)
 
     def load_optimizers(self, folder: Path) -> None:
         """This rank's parts of the optimizers in a checkpoint, whatever number of ranks saved it."""
@@ -278,7 +267,22 @@ class RankWorkers(LocalWorkers):
             environments.close()
 
 
+def gathered_state(optimizer: Optimizer, rank: Rank) -> dict[str, Tensor]:
+    """What one process would save of an optimizer. All ranks take part, and only the first keeps the result."""
+    state = optimizer.state()
+    if rank.dtype != torch.float32:  # saved weights are rounded
+        state |= {f"{name}.master": weight.detach() for name, weight in optimizer.weights.items()}
+    found = {}
+    for key, tensor in state.items():
+        full = gathered(tensor)
+        if rank.number == 0:
+            found[key] = full.cpu()
+        rank.beat()
+    return found
+
+
 def load_optimizer(learner: Learner, folder: Path) -> None:
+    """This rank's parts of a file that `gathered_state`, or one process, made."""
     masters = learner.optimizer.masters
     parts: dict[str, Tensor] = {}
     with safe_open(folder / OPTIMIZER_FILE, framework="pt") as file:

@@ -6,7 +6,6 @@ ranks find each other and in which each of them notes what it is doing: a rank t
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import signal
@@ -14,7 +13,6 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -30,11 +28,12 @@ from ragen.llm_agent.build import build_chat
 from ragen.llm_agent.es_manager import EsManager
 from ragen.types import Episode, Metrics
 from ragen.workers.batch import Batch
+from ragen.workers.fsdp_watch import IDLE, Watch, notes
 from ragen.workers.gradients import Gradient
 
 try:
     import ray
-    from ray.exceptions import GetTimeoutError, RayActorError, RayTaskError
+    from ray.exceptions import GetTimeoutError, RayActorError, RayError, RayTaskError
     from ray.util.placement_group import placement_group, remove_placement_group
     from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 except ImportError as error:
@@ -44,7 +43,6 @@ START_S = 300.0
 """Longest time until Ray has placed all processes and they answer."""
 GRACE_S = 3.0
 """After a rank failed, the others get this long to report: one of them may be the cause."""
-IDLE = "idle"
 GO_ON = "The same command goes on from the newest checkpoint; trainer.max_restarts=N lets a run do so by itself."
 
 
@@ -78,7 +76,7 @@ class RankProcess:
 
         host, port, run = store
         shared = PrefixStore(run, TCPStore(host, port, is_master=False, timeout=timedelta(seconds=START_S)))
-        self._note = _notes(shared, number)
+        self._note = notes(shared, number)
         self._note("start")
         if device == "cuda":
             torch.cuda.set_device(0)  # Ray shows each process its own GPU only
@@ -95,6 +93,7 @@ class RankProcess:
             number=number,
             world_size=world_size,
             mesh=init_device_mesh(device, (world_size,)),
+            dtype=torch.bfloat16 if device == "cuda" else torch.float32,
             is_balanced=is_balanced,
             beat=lambda: self._note(None),
         )
@@ -117,19 +116,6 @@ class RankProcess:
         self._workers, self._note = None, lambda phase: None
         if dist.is_initialized():
             dist.destroy_process_group()
-
-
-def _notes(store: Any, number: int) -> Callable[[str | None], None]:
-    """A function that notes in the store what a rank is doing; None is another piece of the same."""
-    phase, count = "", 0
-
-    def note(new_phase: str | None) -> None:
-        nonlocal phase, count
-        phase, count = (phase, count + 1) if new_phase is None else (new_phase, 0)
-        with suppress(RuntimeError):  # without a driver this process ends anyway
-            store.set(f"note {number}", json.dumps([phase, count]))
-
-    return note
 
 
 class Ranks:
@@ -207,6 +193,7 @@ def _start_ray(address: str | None, num_cpus: int | None, *, num_ranks: int, dev
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     # What Ray will do by itself some day, and warns of until then.
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+    resources: dict[str, Any] = {}
     if address is None:
         if num_cpus is not None and num_cpus < num_ranks:
             raise ConfigError(
@@ -215,37 +202,11 @@ def _start_ray(address: str | None, num_cpus: int | None, *, num_ranks: int, dev
             )
         count = max(num_ranks, os.cpu_count() or 1) if num_cpus is None else num_cpus
         resources = {"num_cpus": count, "include_dashboard": False} | ({} if device == "cuda" else {"num_gpus": 0})
-    else:
-        resources = {}
     try:
         ray.init(address=address or "local", logging_level=logging.ERROR, **resources)
     except (ConnectionError, RuntimeError, ValueError) as error:
         reason = str(error).strip().splitlines()[0]
         raise RagenError(f"ray_kwargs.ray_init.address={address}: Ray does not start: {reason}") from error
-
-
-@dataclass(kw_only=True, slots=True)
-class Watch:
-    """What is known of the ranks' progress during one call."""
-
-    notes: list[tuple[str, int]]
-    """Phase and number of pieces done, of each rank."""
-    moved: list[float]
-    """When each of them last changed."""
-
-    def who_waits(self, now: float) -> str:
-        """One line per rank; those that are behind hold up the others."""
-        done = [sys.maxsize if phase == IDLE else count for phase, count in self.notes]
-        lines = []
-        for number, ((phase, count), moved) in enumerate(zip(self.notes, self.moved, strict=True)):
-            if phase == IDLE:
-                state = "has finished"
-            elif min(done) == max(done):
-                state = "is as far as all others: one is stopped, or the network is (see `ray stack`)"
-            else:
-                state = "holds up the others" if done[number] == min(done) else "waits for others"
-            lines.append(f"  worker {number}: {phase}, {count} pieces done, no news for {now - moved:.0f} s, {state}")
-        return "\n".join(lines)
 
 
 class RayWorkers:
@@ -370,7 +331,7 @@ class RayWorkers:
         answers: dict[int, Any] = {}
         failures: dict[int, Exception] = {}
         waiting, now = list(calls), time.monotonic()
-        watch = Watch(notes=[("", -1)] * len(calls), moved=[now] * len(calls))
+        watch = Watch.of(len(calls), now)
         warned = failed = None
         while waiting:
             done, waiting = ray.wait(waiting, timeout=1.0)
@@ -378,12 +339,12 @@ class RayWorkers:
             for call in done:
                 try:
                     answers[number_of[call]] = ray.get(call)
-                except (RayActorError, RayTaskError) as error:
+                except RayError as error:
                     failures[number_of[call]] = error
                     failed = failed or now
             if failed is not None and (now - failed > GRACE_S or not waiting):
                 self._fail(phase, failures)
-            self._read_notes(watch, now)
+            watch.read(self._store, now)
             still = now - max(watch.moved)
             if still > self._stop_s:
                 self._is_broken = True
@@ -399,14 +360,6 @@ class RayWorkers:
                     flush=True,
                 )
         return [answers[number] for number in range(len(calls))]
-
-    def _read_notes(self, watch: Watch, now: float) -> None:
-        for number in range(len(watch.notes)):
-            key = f"note {number}"
-            if self._store.check([key]):
-                phase, count = json.loads(self._store.get(key))
-                if (phase, count) != watch.notes[number]:
-                    watch.notes[number], watch.moved[number] = (phase, count), now
 
     def _fail(self, phase: str, failures: Mapping[int, Exception]) -> None:
         """Raise what the likeliest cause among the failures deserves: ranks that lost their peer are not the cause."""

@@ -53,7 +53,13 @@ CASES = {
     "GRPO with fewer samples than ranks": (
         3,
         BANDIT,
-        ("algorithm.adv_estimator=grpo", "ppo_mini_batch_size=7", "es_manager.train.env_groups=2", *ANALYSIS),
+        (
+            "algorithm.adv_estimator=grpo",
+            "ppo_mini_batch_size=7",  # 8 samples: the second mini batch has one
+            "es_manager.train.env_groups=4",
+            "es_manager.train.group_size=2",  # buckets of one group have two
+            *ANALYSIS,
+        ),
     ),
     "GRPO with exact KL, recomputed activations and packed micro batches": (
         2,

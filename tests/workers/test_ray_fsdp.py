@@ -2,12 +2,10 @@
 
 import pytest
 
-pytest.importorskip("ray")
-
 from ragen.errors import MissingExtra
 from ragen.trainer.start import plan_start
 from ragen.workers.fsdp import deal, part_of_environments
-from ragen.workers.ray_fsdp import IDLE, Watch
+from ragen.workers.fsdp_watch import IDLE, Watch
 from tests.trainer.runs import small_config
 
 
