@@ -42,9 +42,7 @@ class BucketReport(NamedTuple):
 class GradientReporter:
     """Probes the actor at steps 1, 1 + N, 1 + 2N, ..."""
 
-    def __init__(
-        self, config: Config, workers: Workers, *, score: Score, log_table: LogTable, train_seed: int
-    ) -> None:
+    def __init__(self, config: Config, workers: Workers, *, score: Score, log_table: LogTable, train_seed: int) -> None:
         self.config, self.workers, self.score, self.log_table = config, workers, score, log_table
         self.train_seed = train_seed
         self.rollout_filter = RolloutFilter(FilterSettings.from_config(config.actor_rollout_ref.rollout))

@@ -107,7 +107,7 @@ def test_a_checkpoint_appears_whole_and_is_then_named(tmp_path):
 
 def test_a_name_without_its_checkpoint_is_an_error_and_not_a_fresh_start(tmp_path):
     save(tmp_path, 3).rename(tmp_path / "elsewhere")
-    with pytest.raises(ConfigError, match="names global_step_3, which is not there.*resume_mode=disable"):
+    with pytest.raises(ConfigError, match=r"names global_step_3, which is not there.*resume_mode=disable"):
         find_resume("auto", None, tmp_path)
 
 
