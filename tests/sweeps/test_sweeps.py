@@ -177,8 +177,8 @@ wait = "import time; print('up', flush=True); time.sleep(100)"
 backend = RayBackend("local", [Slot(devices="", size=1, label="1xCPU")])
 runs = [script_run(Path({str(tmp_path)!r}), name, wait) for name in ("running", "waiting")]
 jobs = [backend.start(run) for run in runs]
-while not (runs[0].log.exists() and runs[0].log.read_text()):
-    assert jobs[0].poll() is None
+while not (jobs[0].device and runs[0].log.exists() and runs[0].log.read_text()):
+    assert jobs[0].poll() is None  # which also hears of the device
     time.sleep(0.05)
 assert [job.device for job in jobs] == ["1xCPU", ""], "one CPU, one run"
 backend.stop()
