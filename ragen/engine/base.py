@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Protocol
 
+from ragen.errors import EngineError
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SamplingParams:
@@ -90,3 +92,15 @@ class Engine(Protocol):
         ...
 
     def close(self) -> None: ...
+
+
+def check_request(request: Request, *, max_model_len: int, is_open: bool) -> None:
+    """Refuse a reply that may not fit into the context, and a second one in a session whose reply `is_open`."""
+    num_prompt, max_tokens = len(request.prompt_ids), request.params.max_tokens
+    if num_prompt + max_tokens > max_model_len:
+        raise EngineError(
+            f"prompt ({num_prompt}) + max_tokens ({max_tokens}) exceed max_model_len={max_model_len}. "
+            "Raise actor_rollout_ref.rollout.max_model_len."
+        )
+    if is_open:
+        raise EngineError(f"session {request.session} already has an open request")

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ragen.engine.base import Completion, Request, SamplingParams, StopReason
+from ragen.engine.base import Completion, Request, SamplingParams, StopReason, check_request
 from ragen.engine.cuda_decode import Cuts, PromptBatch, Runner
 from ragen.engine.fused import addresses, why_not
 from ragen.engine.prefill import Piece, common_prefix, plan
@@ -110,15 +110,9 @@ class GraphEngine:
         self._addresses = addresses(self.model)
 
     def submit(self, request: Request) -> None:
-        total = len(request.prompt_ids) + request.params.max_tokens
-        if total > self.max_model_len:
-            raise EngineError(
-                f"prompt ({len(request.prompt_ids)}) + max_tokens ({request.params.max_tokens}) exceed "
-                f"max_model_len={self.max_model_len}. Raise actor_rollout_ref.rollout.max_model_len."
-            )
         session = self._sessions.get(request.session)
-        if session is not None and session.request is not None:
-            raise EngineError(f"session {request.session} already has an open request")
+        is_open = session is not None and session.request is not None
+        check_request(request, max_model_len=self.max_model_len, is_open=is_open)
         if not self._queue:
             self._queued_at = self._clock
         self._queue.append(request)

@@ -20,6 +20,7 @@ from torch.nn.functional import scaled_dot_product_attention
 from transformers import AttentionInterface
 
 from ragen.errors import EngineError
+from ragen.models.attention import attention_function
 
 ATTENTION = "ragen_rows"
 TIME_BLOCK = 128
@@ -108,12 +109,12 @@ class RowCache:
     @contextmanager
     def serving(self, config: Any, step: Step) -> Iterator[None]:
         """Within: the model's attention reads this cache."""
-        before, config._attn_implementation_internal = config._attn_implementation_internal, ATTENTION
         token, self.step = _active.set(self), step
         try:
-            yield
+            with attention_function(config, ATTENTION):
+                yield
         finally:
-            config._attn_implementation_internal, self.step = before, None
+            self.step = None
             _active.reset(token)
 
 

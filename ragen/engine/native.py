@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ragen.engine.base import Completion, Engine, Request
+from ragen.engine.base import Completion, Engine, Request, check_request
 from ragen.engine.fused import why_not
 from ragen.engine.kv_cache import RowCache, Step
 from ragen.engine.prefill import common_prefix
@@ -91,15 +91,9 @@ class NativeEngine:
         """Prompt tokens that went through the model since the start; shared and cached ones do not."""
 
     def submit(self, request: Request) -> None:
-        total = len(request.prompt_ids) + request.params.max_tokens
-        if total > self.max_model_len:
-            raise EngineError(
-                f"prompt ({len(request.prompt_ids)}) + max_tokens ({request.params.max_tokens}) exceed "
-                f"max_model_len={self.max_model_len}. Raise actor_rollout_ref.rollout.max_model_len."
-            )
-        open_session = self._sessions.get(request.session)
-        if open_session is not None and open_session.request is not None:
-            raise EngineError(f"session {request.session} already has an open request")
+        session = self._sessions.get(request.session)
+        is_open = session is not None and session.request is not None
+        check_request(request, max_model_len=self.max_model_len, is_open=is_open)
         self._queue.append(request)
 
     @torch.inference_mode()

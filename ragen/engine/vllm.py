@@ -20,7 +20,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ragen.engine.base import Completion, Request, SamplingParams, StopReason
+from ragen.engine.base import Completion, Request, SamplingParams, StopReason, check_request
 from ragen.engine.sampling import BatchParams, sample, uniform_noise
 from ragen.engine.stopping import StopRules
 from ragen.errors import ConfigError, EngineError, MissingExtra
@@ -184,14 +184,8 @@ class VllmEngine:
         """Prompt tokens that went through the model since the start; cached ones do not."""
 
     def submit(self, request: Request) -> None:
-        total = len(request.prompt_ids) + request.params.max_tokens
-        if total > self.max_model_len:
-            raise EngineError(
-                f"prompt ({len(request.prompt_ids)}) + max_tokens ({request.params.max_tokens}) exceed "
-                f"max_model_len={self.max_model_len}. Raise actor_rollout_ref.rollout.max_model_len."
-            )
-        if str(request.session) in self._replies:
-            raise EngineError(f"session {request.session} already has an open request")
+        is_open = str(request.session) in self._replies
+        check_request(request, max_model_len=self.max_model_len, is_open=is_open)
         self._add(request)
 
     def _add(self, request: Request, forced: Sequence[int] = ()) -> None:

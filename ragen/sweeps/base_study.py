@@ -151,11 +151,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = parser.parse_args(argv)
     runs = plan(args.out, range(1, args.seeds + 1), args.overrides)
     slots = [Slot(devices="", size=1, label="1xCPU") for _ in range(args.slots)]
-
-    def on_end(run: Run, outcome: Outcome) -> None:
-        return None
-
-    scheduler = Scheduler(list(runs.values()), LocalBackend(slots), view=make_view(), on_end=on_end)
+    backend = LocalBackend(slots)
+    scheduler = Scheduler(list(runs.values()), backend, view=make_view(), on_end=lambda run, outcome: None)
     scheduler.skip({run.name: Outcome(status="success") for run in runs.values() if run.is_done()})
     if (ended_by := scheduler.work()) is not None:
         print("Interrupted. The same command goes on with the runs that have not ended.", file=sys.stderr)

@@ -17,6 +17,7 @@ from torch import Tensor
 from transformers import AttentionInterface
 
 from ragen.algorithms.entropy import CHUNK_SIZE, logprobs_from_logits
+from ragen.models.attention import attention_function
 from ragen.workers.batch import by_length
 from ragen.workers.model import logits_of
 from ragen.workers.packed import Packing, pack
@@ -97,13 +98,12 @@ _layout: _Layout | None = None
 def _shared_prompt(model: Any, layout: _Layout) -> Iterator[None]:
     """Within: the model's attention keeps the continuations apart."""
     global _layout
-    config = model.config
-    before, config._attn_implementation_internal = config._attn_implementation_internal, SHARED_PROMPT_ATTENTION
     outer, _layout = _layout, layout
     try:
-        yield
+        with attention_function(model.config, SHARED_PROMPT_ATTENTION):
+            yield
     finally:
-        config._attn_implementation_internal, _layout = before, outer
+        _layout = outer
 
 
 def attend_shared_prompt(

@@ -23,6 +23,7 @@ from torch.nn.utils.rnn import pad_sequence
 from torch.utils.hooks import RemovableHandle
 from transformers import AttentionInterface
 
+from ragen.models.attention import attention_function
 from ragen.workers.padded import Layout, attend_padded, lay_out
 
 PACKED_ATTENTION = "ragen_packed"
@@ -132,17 +133,17 @@ _packing: Packing | None = None
 def packed_attention(model: Any, packing: Packing) -> Iterator[None]:
     """Within: the model's attention keeps the packed sequences apart. Backward passes belong inside, too."""
     global _packing
-    config = model.config
-    before, config._attn_implementation_internal = config._attn_implementation_internal, PACKED_ATTENTION
     outer, _packing = _packing, packing
-    # Adapters are switched off for the reference within a pass of the same model.
-    hooks = [] if before == PACKED_ATTENTION else _spare_last_mlp(model)
+    hooks: list[RemovableHandle] = []
     try:
-        yield
+        with attention_function(model.config, PACKED_ATTENTION) as before:
+            # Adapters are switched off for the reference within a pass of the same model.
+            hooks = [] if before == PACKED_ATTENTION else _spare_last_mlp(model)
+            yield
     finally:
         for hook in hooks:
             hook.remove()
-        config._attn_implementation_internal, _packing = before, outer
+        _packing = outer
 
 
 def _spare_last_mlp(model: Any) -> list[RemovableHandle]:
