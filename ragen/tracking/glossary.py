@@ -257,12 +257,6 @@ SECTIONS: dict[str, dict[str, str]] = {
         "perf/total_num_tokens": "Tokens of the batch, prompts and replies.",
         "perf/time_per_step": "Seconds of the step.",
         "perf/throughput": "Tokens per second and device.",
-        "perf/gen_tokens_per_s": "Sampled tokens per second of the rollout.",
-        "perf/mfu_actor": "Share of the device's peak arithmetic that the actor's update reached.",
-        "perf/mfu_critic": "Share of the device's peak arithmetic that the critic's update reached.",
-        "perf/max_memory_allocated_gb": "Most device memory held by tensors so far, in GiB.",
-        "perf/max_memory_reserved_gb": "Most device memory held by the allocator so far, in GiB.",
-        "perf/cpu_memory_used_gb": "Memory of the process, in GiB.",
     },
 }
 
