@@ -19,7 +19,7 @@ export TOKENIZERS_PARALLELISM ?= false
 export HF_HUB_OFFLINE ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help install test test-slow test-oracle test-vllm lint types format demo bench model constraints clean
+.PHONY: help install test test-slow test-oracle test-vllm lint types format demo bench bench-gpu model constraints clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -81,6 +81,12 @@ demo: $(INSTALLED)  ## play the embedded models, train one (ENV=frozen_lake, ban
 bench: $(INSTALLED)  ## list the benchmarks and how to run them
 	@for file in $(sort $(wildcard benchmarks/*.py)); do \
 		printf '  %-44s %s\n' "$(BIN)/python $$file" "$$(sed -n '1s/"""//gp' $$file)"; done
+
+bench-gpu: $(INSTALLED)  ## rollouts and training steps in the shapes of 0.5B and 3B models, on a GPU with 140 GB
+	$(BIN)/python benchmarks/engine_cuda.py
+	$(BIN)/python benchmarks/train_step.py --shape 0.5B --algorithms ppo --naive 8 --repeats 2
+	$(BIN)/python benchmarks/train_step.py --shape 3B --algorithms ppo --old-log-probs engine
+	$(BIN)/python benchmarks/train_step.py --shape 3B --algorithms grpo --update-only --group-size 4 --naive 4
 
 model: export OMP_NUM_THREADS ?= 2
 model: $(INSTALLED)  ## rebuild the embedded model

@@ -4,7 +4,7 @@
     python benchmarks/train_step.py --shape 0.5B --device cuda
 
 Without --shape the embedded model of an environment plays and learns through the parts of the real trainer, on levels
-that change with the step. With --shape the weights are random, and two things differ: replies go on for 32 tokens,
+that change with the step. With --shape the weights are random, and two things differ: replies go on for 100 tokens,
 and after the rollout, which is only timed, training goes on with synthetic episodes of about 1500 tokens in 5 turns, a
 third of them sampled.
 
@@ -45,14 +45,18 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 import transformers
 from rollout import SIZES, Size, build_model, machine
+from torch.nn.utils.rnn import pad_sequence
+from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import AutoModelForTokenClassification
 
+from ragen.algorithms.entropy import CHUNK_SIZE, head_logprobs
 from ragen.algorithms.rollout_filter import FilterSettings, RolloutFilter
 from ragen.config import load_config
 from ragen.config.load import to_dict
@@ -66,10 +70,12 @@ from ragen.trainer.build import build_workers, prepare
 from ragen.trainer.memory import GIB, cache_rows
 from ragen.trainer.scoring import score
 from ragen.trainer.start import plan_start
-from ragen.types import Episode, Status, Turn, group_episodes
+from ragen.types import Episode, Metrics, Status, Turn, group_episodes
 from ragen.workers.actor import Actor
+from ragen.workers.batch import Batch
 from ragen.workers.critic import Critic
 from ragen.workers.local import LocalWorkers
+from ragen.workers.model import logits_of
 from ragen.workers.reference import Reference
 
 CONFIGS = {"frozen_lake": "quickstart", "sokoban": "quickstart_sokoban"}
@@ -103,8 +109,8 @@ class Shape:
 
 SHAPES = {
     "0.5M": Shape(size=SIZES["0.5M"], num_groups=4, group_size=2, micro_batch_size=4),
-    "0.5B": Shape(size=SIZES["qwen2.5-0.5B"], num_groups=8, group_size=16, micro_batch_size=8),
-    "3B": Shape(size=SIZES["qwen2.5-3B"], num_groups=8, group_size=4, micro_batch_size=4),
+    "0.5B": Shape(size=SIZES["qwen2.5-0.5B"], num_groups=8, group_size=16, micro_batch_size=32),
+    "3B": Shape(size=SIZES["qwen2.5-3B"], num_groups=8, group_size=16, micro_batch_size=4),
 }
 
 
@@ -307,6 +313,7 @@ def overrides_of(algorithm: str, args: argparse.Namespace) -> list[str]:
         f"es_manager.train.group_size={args.group_size}",
         f"ppo_mini_batch_size={max(1, num_episodes // args.mini_batches)}",
         f"micro_batch_size_per_gpu={args.micro_batch}",
+        f"log_prob_micro_batch_size_per_gpu={max(args.micro_batch, 16)}",
         f"actor_rollout_ref.model.enable_gradient_checkpointing={args.gradient_checkpointing}",
         f"actor_rollout_ref.rollout.old_log_probs={args.old_log_probs}",
         "actor_rollout_ref.rollout.rollout_filter_value=1.0",
@@ -323,7 +330,7 @@ def overrides_of(algorithm: str, args: argparse.Namespace) -> list[str]:
     ]
     if args.shape:
         overrides += [
-            "actor_rollout_ref.rollout.response_length=32",
+            f"actor_rollout_ref.rollout.response_length={REPLY_TOKENS}",
             "actor_rollout_ref.rollout.max_model_len=2048",
             "actor_rollout_ref.rollout.stop_strings=[]",
             "actor_rollout_ref.actor.entropy_from_logits_with_chunking=True",
@@ -379,6 +386,100 @@ def measure_kept(trainer: BenchTrainer, repeats: int) -> dict[float, list[KeptCo
                 )
             )
     return found
+
+
+def measure_naive(trainer: BenchTrainer, micro_batch: int) -> float:
+    """Seconds of the actor's update as it is often written: padded passes of the modules as they come, and a head over
+    all tokens, its logits in chunks that are computed again for the gradient. The second of two counts."""
+    actor, groups = trainer.workers.actor, group_episodes(trainer.episodes)
+    kept = RolloutFilter(FilterSettings(strategy="top_k", value=1.0))(groups)
+    batch, _ = score(
+        kept.kept,
+        trainer.config,
+        trainer.workers,
+        kl_controller=trainer.kl_controller,
+        kept_ratio=1.0,
+        timer=trainer.timers,
+    )
+    assert batch.advantages is not None
+    actor.model.train()
+    seconds = 0.0
+    for _ in range(2):
+        started = time.perf_counter()
+        for mini in torch.arange(len(batch)).chunk(2):
+            for chosen in mini.split(micro_batch):
+                micro = batch.select(chosen.tolist())
+                assert micro.advantages is not None
+                ids = pad_sequence([torch.tensor(row) for row in micro.ids], batch_first=True)
+                is_token = torch.arange(ids.shape[1]) < torch.tensor(micro.lengths)[:, None]
+                ids, is_token, advantages = (x.to(actor.device) for x in (ids, is_token, micro.advantages))
+                output = actor.model.base_model(input_ids=ids, attention_mask=is_token.long(), use_cache=False)
+                logprobs, entropies = head_logprobs(
+                    output.last_hidden_state[:, :-1].flatten(0, 1),
+                    partial(logits_of, actor.model),
+                    ids[:, 1:].flatten(),
+                )
+                (-(logprobs * advantages[:, 1:].flatten()).mean() - 0.001 * entropies.mean()).backward()
+            actor.optimizer.step(1)
+        seconds = time.perf_counter() - started  # the gradient norm was waited for
+    actor.model.eval()
+    return seconds
+
+
+class LargestTensor(TorchDispatchMode):
+    """Watches every operation for the largest tensor that comes out of it."""
+
+    num_bytes = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        for tensor in result if isinstance(result, (tuple, list)) else (result,):
+            if isinstance(tensor, torch.Tensor):
+                self.num_bytes = max(self.num_bytes, tensor.numel() * tensor.element_size())
+        return result
+
+
+def loss_memory(model: Any, num_tokens: int = 16_384) -> str:
+    """What the log-probs and entropies of sampled tokens, and their gradient, need beside weights and hidden states."""
+    from ragen.workers.train_kernels import head_logprobs as fused_logprobs
+
+    weight = model.get_output_embeddings().weight
+    hidden = torch.randn(num_tokens, weight.shape[1], dtype=weight.dtype, device="cuda", requires_grad=True)
+    targets = torch.zeros(num_tokens, dtype=torch.long, device="cuda")
+    torch.cuda.reset_peak_memory_stats()
+    before = torch.cuda.memory_allocated()
+    with LargestTensor() as largest:
+        logprobs, entropies = fused_logprobs(hidden, weight, targets, temperature=1.0, chunk_size=CHUNK_SIZE)
+        torch.autograd.grad(logprobs.sum() + entropies.sum(), (hidden, weight))
+    peak = torch.cuda.max_memory_allocated() - before
+    whole = num_tokens * len(weight) * 4
+    return (
+        f"loss of {num_tokens} tokens over {len(weight)} words: {peak / GIB:.2f} GiB at most, largest tensor "
+        f"{largest.num_bytes / GIB:.2f} GiB; all logits in float32 would be {whole / GIB:.2f} GiB"
+    )
+
+
+def profile(trainer: BenchTrainer, num_lines: int = 25) -> list[str]:
+    """Kernels of the actor's update of one step, by time."""
+    update = trainer.workers.update_actor
+    trace = torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA])
+
+    def profiled(batch: Batch, *, step: int) -> Metrics:
+        with trace:
+            return update(batch, step=step)
+
+    trainer.workers.update_actor = profiled  # type: ignore[method-assign]
+    trainer.measure(1)
+    trainer.workers.update_actor = update  # type: ignore[method-assign]
+    events = sorted(trace.key_averages(), key=lambda event: -event.self_device_time_total)
+    total = sum(event.self_device_time_total for event in events)
+    lines = [f"kernels of the actor's update: {total / 1e3:.0f} ms", f"{'ms':>8}{'share':>8}{'calls':>8}{'us/call':>9}"]
+    for event in events[:num_lines]:
+        spent = event.self_device_time_total
+        lines.append(
+            f"{spent / 1e3:>8.1f}{spent / total:>8.1%}{event.count:>8}{spent / event.count:>9.1f}  {event.key[:90]}"
+        )
+    return lines
 
 
 # --- tables
@@ -465,14 +566,16 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--env", choices=CONFIGS, default="frozen_lake")
     parser.add_argument("--shape", choices=SHAPES, help="random weights instead of the embedded model")
     parser.add_argument("--groups", type=int, help="default: 16; 8 with a shape")
-    parser.add_argument("--group-size", type=int, help="default: 8; 16 (0.5B), 4 (3B)")
-    parser.add_argument("--micro-batch", type=int, help="episodes in one pass; default: 32; 8 (0.5B), 4 (3B)")
+    parser.add_argument("--group-size", type=int, help="default: 8; 16 (0.5B, 3B)")
+    parser.add_argument("--micro-batch", type=int, help="episodes in one pass; default: 32; 4 (3B)")
     parser.add_argument("--mini-batches", type=int, default=2, help="optimizer steps in a training step")
     parser.add_argument("--old-log-probs", choices=("recompute", "engine"), default="recompute")
     parser.add_argument("--gradient-checkpointing", action="store_true")
     parser.add_argument("--update-only", action="store_true", help="no rollouts; with --shape")
     parser.add_argument("--algorithms", nargs="+", choices=ALGORITHMS, default=list(ALGORITHMS))
     parser.add_argument("--repeats", type=int, help="counted rounds; default: 5; 1 with a shape")
+    parser.add_argument("--naive", type=int, metavar="N", help="also a padded update, micro batches of N; with --shape")
+    parser.add_argument("--profile", action="store_true", help="kernels of the actor's update; CUDA only")
     parser.add_argument("--trl-python", help="an interpreter that has TRL; CPU only")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--threads", type=int, default=os.cpu_count())
@@ -503,7 +606,14 @@ def main() -> None:
             else:
                 rounds = measure(contenders, args.repeats)
             lines += ["", *stage_table(algorithm, rounds[algorithm], trainer)]
-            if algorithm == "grpo":
+            if args.naive:
+                ours, theirs = median_of(rounds[algorithm], "update_actor"), measure_naive(trainer, args.naive)
+                lines.append(f"naive update   {theirs:>9.3f}   ours {theirs / ours:.2f}x as fast")
+            if args.device == "cuda" and args.shape:
+                lines.append(loss_memory(trainer.workers.actor.model))
+            if args.profile:
+                lines += ["", *profile(trainer)]
+            elif algorithm == "grpo":
                 lines += ["", *kept_table(measure_kept(trainer, args.repeats))]
             if "TRL" in rounds:
                 lines += ["", *trl_table(rounds[algorithm], rounds["TRL"], len(trainer.episodes))]

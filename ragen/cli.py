@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from importlib import import_module
 
 from ragen import __version__
-from ragen.errors import RagenError
+from ragen.errors import reporting_errors
 
 COMMANDS = {
     "demo": ("ragen.evaluation.demo", "play the embedded models, train one and draw its curve"),
@@ -39,10 +39,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"ragen: {argv[0]!r} is no command.\n\n{usage()}", file=sys.stderr)
         return 2
     try:
-        return import_module(COMMANDS[argv[0]][0]).main(argv[1:])
-    except RagenError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
+        return reporting_errors(lambda: import_module(COMMANDS[argv[0]][0]).main(argv[1:]))
     except BrokenPipeError:  # `ragen show ... | head`
         sys.stderr.close()
         return 0

@@ -1,5 +1,12 @@
 """The few errors a user can meet; each message says what was expected, what arrived and what to do next."""
 
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+
+INTERRUPTED = "Interrupted. The same command goes on from the newest checkpoint."
+
 
 class RagenError(Exception):
     """Base of all errors that are reported to the user without a traceback."""
@@ -27,3 +34,15 @@ class WorkerError(RagenError):
 
 class EngineError(RagenError):
     """The engine that writes the replies failed: no memory, no endpoint, no answer."""
+
+
+def reporting_errors(command: Callable[[], int | None], *, interrupted: str = "Interrupted.") -> int:
+    """Run a command; an error a user can meet becomes one line and exit status 1, Ctrl-C one line and 130."""
+    try:
+        return command() or 0
+    except RagenError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print(interrupted, file=sys.stderr)
+        return 130

@@ -109,9 +109,6 @@ ESTIMATORS: dict[str, Callable[[AdvantageInputs], tuple[Tensor, Tensor]]] = {
 }
 """Name -> function of a batch that returns (advantages, returns), both [batch, seq] and 0 outside the mask."""
 
-NEEDS_VALUES = frozenset({"gae", "bi_level_gae"})
-"""Estimators that need a critic."""
-
 
 @torch.no_grad()
 def compute_advantages(name: str, inputs: AdvantageInputs) -> tuple[Tensor, Tensor]:

@@ -25,33 +25,6 @@ def entropy_from_logits(logits: Tensor) -> Tensor:  # [..., vocab] -> [...]
     return torch.logsumexp(logits, dim=-1) - (torch.softmax(logits, dim=-1) * logits).sum(-1)
 
 
-def entropy_from_logits_with_chunking(logits: Tensor, chunk_size: int = CHUNK_SIZE) -> Tensor:  # [..., vocab] -> [...]
-    """`entropy_from_logits`, `chunk_size` rows at a time in float32; the backward pass recomputes each chunk."""
-    rows = logits.reshape(-1, logits.shape[-1])
-    parts = [_checkpointed(_float_entropy, chunk) for chunk in rows.split(chunk_size)]
-    return torch.cat(parts).view(logits.shape[:-1])
-
-
-def entropy_by_vocabulary(logits: Tensor, chunk_size: int = 16384) -> Tensor:  # [..., vocab] -> [...]
-    """`entropy_from_logits`, a part of the vocabulary at a time, so that not even one row is held in float32 twice.
-
-    Keeps a running maximum m, S = sum exp(z - m) and W = sum z * exp(z - m); H = m + log S - W / S. For
-    measuring: no gradient.
-    """
-    with torch.no_grad():
-        highest = torch.full(logits.shape[:-1], -torch.inf, dtype=torch.float32, device=logits.device)
-        total, weighted = torch.zeros_like(highest), torch.zeros_like(highest)
-        for part in logits.split(chunk_size, dim=-1):
-            part = part.float()
-            new_highest = torch.maximum(highest, part.amax(-1))
-            scale = (highest - new_highest).exp()
-            exps = (part - new_highest.unsqueeze(-1)).exp()
-            total = total * scale + exps.sum(-1)
-            weighted = weighted * scale + (exps * part).sum(-1)
-            highest = new_highest
-        return highest + total.log() - weighted / total
-
-
 def logprobs_from_logits(logits: Tensor, targets: Tensor) -> Tensor:  # [..., vocab], [...] -> [...]
     """log softmax(z)[target] = z[target] - logsumexp(z).
 
@@ -67,9 +40,8 @@ def head_logprobs(
     targets: Tensor,  # [tokens]
     *,
     temperature: float = 1.0,
-    with_entropy: bool = False,
     chunk_size: int = CHUNK_SIZE,
-) -> tuple[Tensor, Tensor | None]:
+) -> tuple[Tensor, Tensor]:
     """Log-prob of each target, and the entropy where it was drawn, from hidden states; both [tokens] in float32.
 
     `head` maps hidden states to logits (the model's output layer, an adapter included). The logits of `chunk_size`
@@ -82,11 +54,11 @@ def head_logprobs(
 
     if not len(hidden):
         empty = hidden.new_zeros(0, dtype=torch.float32)
-        return empty, empty if with_entropy else None
+        return empty, empty
     chunks = zip(hidden.split(chunk_size), targets.split(chunk_size))
     parts = [_checkpointed(chunk_logprobs, states, chosen) for states, chosen in chunks]
     logprobs, entropies = (torch.cat(column) for column in zip(*parts))
-    return logprobs, entropies if with_entropy else None
+    return logprobs, entropies
 
 
 class _LogprobAndEntropy(torch.autograd.Function):
@@ -122,10 +94,6 @@ class _LogprobAndEntropy(torch.autograd.Function):
             grad.addcmul_(probs, grad_logprob.unsqueeze(1), value=-1.0)
             grad.scatter_add_(1, targets.unsqueeze(1), grad_logprob.unsqueeze(1))
         return grad, None
-
-
-def _float_entropy(logits: Tensor) -> Tensor:
-    return entropy_from_logits(logits.float())
 
 
 def _checkpointed(function: Callable, *tensors: Tensor):

@@ -62,8 +62,11 @@ def proportion_interval(num_successes: int, num_trials: int) -> Estimate:
 
 def success_interval(is_success: Sequence[bool], clusters: Sequence[Hashable]) -> Estimate:
     """Success rate: Wilson's interval for one episode per level, else the interval over levels."""
-    if len(set(clusters)) == len(clusters):
+    num_levels = len(set(clusters))
+    if num_levels == len(clusters):
         return proportion_interval(sum(is_success), len(is_success))
+    if len(set(is_success)) == 1:  # levels that do not differ say nothing of their spread; each counts as one trial
+        return proportion_interval(num_levels * is_success[0], num_levels)
     interval = mean_interval([float(flag) for flag in is_success], clusters)
     return Estimate(interval.mean, max(0.0, interval.low), min(1.0, interval.high))
 

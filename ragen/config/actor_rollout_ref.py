@@ -38,6 +38,13 @@ class CheckpointConfig:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class FsdpConfig:
+    """How a model in parts is kept."""
+
+    offload_policy: Annotated[bool, "Keep weights, gradients and moments in the CPU's memory, and step there."]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class ActorConfig:
     """The policy's update."""
 
@@ -65,6 +72,7 @@ class ActorConfig:
     grad_clip: Annotated[float, "Largest norm of the gradient."]
     optim: OptimConfig
     checkpoint: CheckpointConfig
+    fsdp_config: FsdpConfig
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -72,6 +80,7 @@ class RefConfig:
     """The frozen reference model."""
 
     log_prob_micro_batch_size_per_gpu: Annotated[int, "Samples per forward pass of the reference model."]
+    fsdp_config: FsdpConfig
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -184,3 +193,4 @@ class CriticConfig:
     optim: OptimConfig
     model: ModelConfig
     checkpoint: CheckpointConfig
+    fsdp_config: FsdpConfig

@@ -19,6 +19,10 @@ ABSENT_KEYS = {
     "use_remove_padding": "Batches are packed without padding. Leave the key out.",
     "load_format": "The engine runs on the weights of the actor. Leave the key out.",
     "strategy": "One GPU trains in this process, several with FSDP. Leave the key out.",
+    **dict.fromkeys(
+        ("param_offload", "optimizer_offload"),
+        "actor_rollout_ref.actor.fsdp_config.offload_policy=True moves weights, gradients and moments of all models.",
+    ),
     "use_torch_compile": "The model is not compiled. Leave the key out.",
 }
 """Keys of other code bases, by their last name: what stands in their place."""

@@ -161,3 +161,28 @@ class Config:
     def uses_reference(self) -> bool:
         """A KL term needs the reference model; without one it is neither loaded nor run."""
         return self.actor_rollout_ref.actor.use_kl_loss or self.algorithm.use_kl_in_reward
+
+    @property
+    def num_ranks(self) -> int:
+        """Devices that train together."""
+        return self.trainer.n_gpus_per_node * self.trainer.nnodes
+
+    @property
+    def ranks_per_engine(self) -> int:
+        """Of these devices, those that play together: vLLM can spread a model over several."""
+        rollout = self.actor_rollout_ref.rollout
+        return rollout.tensor_model_parallel_size if rollout.name == "vllm" else 1
+
+    @property
+    def offloaded(self) -> dict[str, bool]:
+        """Role of each model that is trained or scored with -> whether its parts are in the CPU's memory."""
+        parts = self.actor_rollout_ref
+        roles = {"actor": parts.actor.fsdp_config} | ({"critic": self.critic.fsdp_config} if self.uses_critic else {})
+        if self.uses_reference and self.lora.rank == 0:  # with LoRA the reference is the actor without its adapter
+            roles["ref"] = parts.ref.fsdp_config
+        return {role: fsdp.offload_policy for role, fsdp in roles.items()}
+
+    @property
+    def uses_fsdp(self) -> bool:
+        """Models are in parts, in processes of Ray: one for each of several devices, or with parts offloaded."""
+        return self.num_ranks > 1 or any(self.offloaded.values())

@@ -11,7 +11,7 @@ import yaml
 
 from ragen.config.load import argument_parser, config_from_args, to_dict
 from ragen.config.schema import Config
-from ragen.errors import RagenError
+from ragen.errors import reporting_errors
 
 INDENT = "  "
 COMMENT_COLUMN_LIMIT = 60  # a longer value pushes its own comment out, not those of its neighbours
@@ -25,13 +25,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.prog = "ragen config"
     parser.add_argument("--json", action="store_true", help="print JSON without comments")
     args = parser.parse_args(argv)
-    try:
-        config = config_from_args(args)
-    except RagenError as error:
-        print(error, file=sys.stderr)
-        return 1
-    print(json.dumps(to_dict(config), indent=2, ensure_ascii=False) if args.json else to_yaml(config))
-    return 0
+    return reporting_errors(lambda: print(to_text(config_from_args(args), as_json=args.json)))
+
+
+def to_text(config: Config, *, as_json: bool) -> str:
+    return json.dumps(to_dict(config), indent=2, ensure_ascii=False) if as_json else to_yaml(config)
 
 
 def to_yaml(config: Config) -> str:

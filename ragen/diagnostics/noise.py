@@ -14,6 +14,8 @@ from torch import Tensor
 
 NUM_DRAWS = 1000
 NUM_SPLITS = 64
+ROUNDING = 1e-6
+"""A fold this much shorter than the longest one is what float32 left of a sum that is zero; its direction is chance."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -41,6 +43,8 @@ def measure_noise(norm: float, sketches: Tensor, masses: Tensor, *, seed: int) -
         return None
     generator = torch.Generator().manual_seed(seed)
     sketches, shares = sketches.double(), (masses / masses.sum()).double()
+    lengths = sketches.norm(dim=1, keepdim=True)
+    sketches = torch.where(lengths > ROUNDING * lengths.max(), sketches, 0.0)
     picks = torch.randint(num_folds, (NUM_DRAWS, num_folds), generator=generator)
     counts = torch.zeros(NUM_DRAWS, num_folds, dtype=torch.float64).scatter_add_(
         1, picks, torch.ones_like(picks, dtype=torch.float64)

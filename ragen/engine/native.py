@@ -161,6 +161,7 @@ class NativeEngine:
             batch = [leaders.pop()]
             while leaders and (len(batch) + 1) * _num_new(batch[0]) <= self.max_num_batched_tokens:
                 batch.append(leaders.pop())
+            batch.sort(key=lambda state: state.row)
             logits = self._prefill(batch)
             states, picks = [], []
             for index, state in enumerate(batch):
@@ -218,7 +219,8 @@ class NativeEngine:
         width = max(len(ids) for ids in new)
         piece = max(1, self.max_num_batched_tokens // len(batch))
         logits = None
-        rows = torch.tensor([state.row for state in batch], device=self.device)
+        numbers = [state.row for state in batch]
+        rows = None if numbers == [*range(len(numbers))] else torch.tensor(numbers, device=self.device)
         for left in range(0, width, piece):
             right = min(width, left + piece)
             ids = torch.zeros(len(batch), right - left, dtype=torch.long)

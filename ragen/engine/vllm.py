@@ -6,6 +6,9 @@ and cut, and both engines write the same replies.
 
 vLLM holds a copy of the weights. `load_weights` renews it and checks it with a canary: a fixed text that vLLM and the
 trainer's own model both score.
+
+In one of several processes that train together, vLLM joins their process group. Each process has an engine of its own,
+or `tensor_parallel_size` of them share one: a part of the model in each, the same requests to all (see shared.py).
 """
 
 from __future__ import annotations
@@ -18,10 +21,12 @@ from typing import Any
 
 import numpy as np
 import torch
+import torch.distributed as dist
 from torch import Tensor
 
 from ragen.engine.base import Completion, Request, SamplingParams, StopReason, check_request
 from ragen.engine.sampling import BatchParams, sample, uniform_noise
+from ragen.engine.shared import Orders
 from ragen.engine.stopping import StopRules
 from ragen.errors import ConfigError, EngineError, MissingExtra
 
@@ -38,6 +43,7 @@ if not torch.cuda.is_available():
     os.environ.setdefault("TORCHDYNAMO_DISABLE", "1")  # small helpers alone are compiled: 40 s, and a C++ compiler
 
 try:
+    from vllm.distributed.parallel_state import get_tp_group
     from vllm.engine.arg_utils import EngineArgs
     from vllm.sampling_params import RequestOutputKind
     from vllm.sampling_params import SamplingParams as VllmParams
@@ -134,10 +140,17 @@ class VllmEngine:
         enforce_eager: bool = False,
         free_cache: bool = True,
         canary_bound: float | None = None,
+        rank: int | None = None,
     ) -> None:
-        """`has_weights`: read the folder's weights now; else they come with the first `load_weights`."""
+        """`has_weights`: read the folder's weights now; else they come with the first `load_weights`.
+
+        `rank` is the number of this process in the process group it is in; all of them must build an engine at once.
+        """
         is_cuda = torch.cuda.is_available()
-        if tensor_parallel_size > max(1, torch.cuda.device_count()):
+        if rank is not None:
+            # So vLLM asks who it is. Ray shows each process its own GPU only, so that is the first.
+            os.environ |= {"RANK": str(rank), "LOCAL_RANK": "0"}
+        elif tensor_parallel_size > max(1, torch.cuda.device_count()):
             raise ConfigError(
                 f"actor_rollout_ref.rollout.tensor_model_parallel_size is {tensor_parallel_size}, but this machine "
                 f"has {torch.cuda.device_count()} GPUs. Set it to 1."
@@ -156,6 +169,7 @@ class VllmEngine:
             max_num_batched_tokens=max(max_num_batched_tokens, max_num_seqs),
             gpu_memory_utilization=gpu_memory_utilization,
             tensor_parallel_size=tensor_parallel_size,
+            distributed_executor_backend=None if rank is None else "external_launcher",
             enforce_eager=enforce_eager or not is_cuda,  # a CPU has no graphs, and compiling takes a minute
             enable_prefix_caching=True,
             enable_chunked_prefill=True,
@@ -256,6 +270,20 @@ class VllmEngine:
         """Give everything back; the engine cannot be used again."""
         self._replies.clear()
         self.engine.engine_core.shutdown()
+
+    # Processes that share the engine
+
+    @property
+    def is_leader(self) -> bool:
+        """This process is the first of those that share the engine."""
+        return get_tp_group().is_first_rank
+
+    def broadcast(self, orders: Orders | None = None) -> Orders | None:
+        """What the first of them says; all call this at the same time."""
+        group = get_tp_group()
+        message = [orders]
+        dist.broadcast_object_list(message, src=group.first_rank, group=group.cpu_group)
+        return message[0]
 
     # Weights
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from argparse import Namespace
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -11,7 +12,10 @@ from ragen.config.show import to_yaml
 from ragen.evaluation.evaluate import COLUMNS, Result, evaluate_model, evaluate_references, success, table_rows
 from ragen.tracking.console import console, print_table
 from ragen.tracking.rundir import RunDir
+from ragen.types import Status
 
+OWN_CONFIG = "that of the checkpoint's run, else eval"
+"""Default of --config-name, as --help shows it."""
 MODES = {"sampled": ("sampled",), "greedy": ("greedy",), "both": ("sampled", "greedy")}
 
 
@@ -19,16 +23,19 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argument_parser(
         "Play the validation levels with a model and print success, actions, pass@k and reward beside a random "
         "policy and the solver. A word without = is the model: a checkpoint, a folder, a hub name, tiny.",
-        default_config_name="eval",
+        default_config_name=OWN_CONFIG,
     )
     parser.prog = "ragen eval"
-    parser.add_argument("--max-turn", type=int, metavar="N", help="most turns of an episode (agent_proxy.max_turn)")
-    parser.add_argument("--max-actions", type=int, metavar="N", help="most actions of an episode, for every tag")
+    parser.add_argument("--max-turn", type=int, metavar="N", help="most turns of an episode, and enough actions")
+    parser.add_argument("--max-actions", type=int, metavar="N", help="most actions of an episode")
     parser.add_argument("--mode", choices=MODES, default="both", help="how replies are drawn (%(default)s)")
     parser.add_argument("--no-reference", action="store_true", help="leave out the random policy and the solver")
     parser.add_argument("--out", type=Path, metavar="DIR", help="run directory (trainer.local_log_dir/NAME_TIME)")
     args = parser.parse_args(argv)
-    config = load_config(args.config_name, to_overrides(args.overrides, args), args.config_dir)
+    name, folder = choose_config(args)
+    if folder:
+        console.print(f"Environment and prompts: {Path(folder) / name}.yaml", soft_wrap=True)
+    config = load_config(name, to_overrides(args, name, folder), folder)
     out = args.out or Path(config.trainer.local_log_dir) / time.strftime(
         f"{config.trainer.experiment_name}_%Y%m%d_%H%M%S"
     )
@@ -37,18 +44,34 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
-def to_overrides(words: Sequence[str], args) -> list[str]:
-    """The command line as config overrides; a word without `=` is the model."""
+def choose_config(args: Namespace) -> tuple[str, str | None]:
+    """Name and folder of the config: as given, else of the run that made the checkpoint, else `eval`."""
+    if args.config_name != OWN_CONFIG:
+        return args.config_name, args.config_dir
+    for model in (Path(word).resolve() for word in args.overrides if "=" not in word):
+        # RUN/global_step_N/actor, RUN/merged_model and RUN/lora_weights/global_step_N/actor
+        runs = [folder for folder in model.parents[:3] if (folder / "config.yaml").is_file()] if model.is_dir() else []
+        if runs and args.config_dir is None:
+            return "config", str(runs[0])
+    return "eval", args.config_dir
+
+
+def to_overrides(args: Namespace, name: str, folder: str | None) -> list[str]:
+    """The command line as overrides of the config; a word without `=` is the model."""
     overrides: list[str] = []
-    for word in words:
+    for word in args.overrides:
         # A run's own config.yaml holds resolved values, where the second key does not follow the first.
         is_model = "=" not in word
         overrides += [f"model_path='{word}'", f"actor_rollout_ref.model.path='{word}'"] if is_model else [word]
     if args.max_turn is not None:
         overrides.append(f"agent_proxy.max_turn={args.max_turn}")
-    if args.max_actions is not None:
-        tags = load_config(args.config_name, overrides, args.config_dir).es_manager.val.env_configs.tags
-        overrides += [f"custom_envs.{tag}.max_actions_per_traj={args.max_actions}" for tag in tags]
+    if args.max_turn is not None or args.max_actions is not None:
+        config = load_config(name, overrides, folder)
+        for tag in config.es_manager.val.env_configs.tags:
+            # Otherwise the budget of the run would end the episode long before the asked turn.
+            enough = (args.max_turn or 0) * config.agent_proxy.max_actions_per_turn
+            budget = args.max_actions or max(config.custom_envs[tag].max_actions_per_traj, enough)
+            overrides.append(f"custom_envs.{tag}.max_actions_per_traj={budget}")
     return overrides
 
 
@@ -96,6 +119,12 @@ def report(config: Config, results: Sequence[Result]) -> None:
         if cuts:
             first = next(episode.error for episode in result.episodes if episode.error)
             console.print(f"{result.policy}: {cuts}; the first: {first}", soft_wrap=True)
+        if num_full := sum(episode.status is Status.CONTEXT_FULL for episode in result.episodes):
+            console.print(
+                f"{result.policy}: {num_full} of {len(result.episodes)} episodes ended with their context full. Raise "
+                f"actor_rollout_ref.rollout.max_model_len ({config.actor_rollout_ref.rollout.max_model_len}).",
+                soft_wrap=True,
+            )
 
 
 def summarize(results: Sequence[Result]) -> dict[str, float]:

@@ -5,11 +5,10 @@ from __future__ import annotations
 import argparse
 import os
 import shlex
-import sys
 from collections.abc import Sequence
 
 from ragen.config.load import load_config
-from ragen.errors import RagenError
+from ragen.errors import reporting_errors
 from ragen.legacy.settings import Settings, read_settings
 from ragen.legacy.translate import Change, run_kind, translate
 from ragen.sft.config import load_sft
@@ -26,19 +25,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     env, arguments = DEFAULT_ENV, args.words
     if arguments and "=" not in arguments[0]:
         env, *arguments = arguments
-    try:
-        settings = read_settings(env, arguments, os.environ)
-        changes = translate(settings)
-        if args.show:
-            show(settings, changes)
-            return 0
-        return run(settings, changes)
-    except RagenError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
+    return reporting_errors(lambda: run(env, arguments, is_shown=args.show))
 
 
-def run(settings: Settings, changes: Sequence[Change]) -> int:
+def run(env: str, arguments: Sequence[str], *, is_shown: bool) -> int:
+    """Translate, then show the result or hand it to its command."""
+    settings = read_settings(env, arguments, os.environ)
+    changes = translate(settings)
+    if is_shown:
+        show(settings, changes)
+        return 0
     overrides = [change.override for change in changes]
     if run_kind(settings) == "sft":
         from ragen.sft.command import main as sft

@@ -20,7 +20,7 @@ from statistics import fmean
 from typing import Any
 
 from ragen.config import Config, load_config
-from ragen.errors import ConfigError, RagenError
+from ragen.errors import ConfigError, reporting_errors
 from ragen.legacy.settings import check_env, read_settings
 from ragen.legacy.translate import translate
 from ragen.sweeps.backend import LocalBackend
@@ -71,11 +71,7 @@ Params = dict[str, str]
 def main(argv: Sequence[str] | None = None) -> int:
     argv = list(sys.argv[1:] if argv is None else argv)
     args = parser().parse_intermixed_args(argv)
-    try:
-        return search(args, argv)
-    except RagenError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
+    return reporting_errors(lambda: search(args, argv))
 
 
 def parser() -> argparse.ArgumentParser:
@@ -227,7 +223,7 @@ def find_slots(args: argparse.Namespace) -> list[Slot]:
     if machine.note:
         print(machine.note)
     if not machine.gpus:
-        return [Slot(devices="", size=1, label="1xCPU")]
+        return [Slot(devices="", size=args.n_gpus, label=f"{args.n_gpus}xCPU")]
     busy = busy_gpus()
     free = tuple(gpu for gpu in machine.gpus if gpu not in busy)
     if len(free) < args.n_gpus:

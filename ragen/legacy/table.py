@@ -98,7 +98,7 @@ TABLE: dict[str, Row] = {
     "system.cuda_visible_devices": used(
         str, "system.CUDA_VISIBLE_DEVICES", "left at its default, it lists GPUs 0 to n_gpus - 1"
     ),
-    "system.n_gpus": same(int, "trainer.n_gpus_per_node"),
+    "system.n_gpus": used(int, "trainer.n_gpus_per_node", "processes on the CPU where there are no GPUs"),
     "system.multi_processing": gone(
         str, "One GPU trains in this process, several with Ray: trainer.n_gpus_per_node.", "trainer.n_gpus_per_node"
     ),
@@ -191,11 +191,13 @@ TABLE: dict[str, Row] = {
     "sft.training.experiment_name": same(str, "trainer.experiment_name"),
     "sft.training.project_name": same(str, "trainer.project_name"),
     "sft.training.logger": used(list, "trainer.logger", "and always the console"),
-    "sft.training.num_gpus": gone(int, "Supervised training runs on one device."),
+    "sft.training.num_gpus": used(int, "trainer.n_gpus_per_node", "left out, system.n_gpus counts"),
     "sft.training.max_length": same(int, "sft.max_length"),
     "sft.training.learning_rate": same(float, "sft.optim.lr"),
     "sft.training.train_batch_size": same(int, "sft.batch_size", "replies per optimizer step, in whole episodes"),
-    "sft.training.micro_batch_size": same(int, "sft.micro_batch_size", "episodes per pass, packed without padding"),
+    "sft.training.micro_batch_size": same(
+        int, "sft.micro_batch_size", "episodes per pass of one GPU, packed without padding"
+    ),
     "sft.training.epochs": same(int, "sft.epochs"),
     "sft.training.lora_rank": same(int, "lora.rank"),
     "sft.training.lora_alpha": same(float, "lora.alpha"),

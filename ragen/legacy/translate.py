@@ -123,7 +123,7 @@ def lengths(settings: Settings) -> list[Change]:
     if run_kind(settings) == "rl":
         levels = max(levels, settings["training.train_batch_size"])
     at_once = levels * settings["training.n_rollout"]
-    micro = max(1, settings["training.micro_batch_size"] // settings["system.n_gpus"])
+    micro = max(1, settings["training.micro_batch_size"] // max(1, num_gpus(settings)))
     val_levels = settings["training.val_data_num"] or NUM_VAL_LEVELS
     return [
         Change("training.max_start_length", to_override(f"{ROLLOUT}.max_model_len", context)),
@@ -154,11 +154,24 @@ def divergence(settings: Settings) -> list[Change]:
 
 
 def devices(settings: Settings) -> list[Change]:
-    key = "system.cuda_visible_devices"
-    ids, count = settings[key], settings["system.n_gpus"]
+    key, count = "system.cuda_visible_devices", num_gpus(settings)
+    ids = settings[key]
     if key not in settings.given and count > 1:
         ids = ",".join(map(str, range(count)))
-    return [Change(key, to_override("system.CUDA_VISIBLE_DEVICES", ids))]
+    return [
+        Change(gpus_key(settings), to_override("trainer.n_gpus_per_node", count)),
+        Change(key, to_override("system.CUDA_VISIBLE_DEVICES", ids)),
+    ]
+
+
+def num_gpus(settings: Settings) -> int:
+    return settings[gpus_key(settings)]
+
+
+def gpus_key(settings: Settings) -> str:
+    """Which of the two keys counts the GPUs."""
+    key = "sft.training.num_gpus"
+    return key if run_kind(settings) == "sft" and key in settings.given else "system.n_gpus"
 
 
 def supervised(settings: Settings) -> list[Change]:

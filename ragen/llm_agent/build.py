@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ragen.config.schema import Config
 from ragen.engine.base import Engine, SamplingParams
+from ragen.engine.shared import LeadingEngine, follow
 from ragen.errors import ConfigError
 from ragen.llm_agent.agent_proxy import AgentProxy, forced_prefix
 from ragen.llm_agent.chat import Chat
@@ -30,6 +32,8 @@ class Agent:
     """The weights, for engines that play with a model of this process."""
     load_weights: Callable[[Mapping[str, Tensor], Callable[[Sequence[int]], Tensor]], Metrics] | None = None
     """Hands new weights to an engine that has a copy of its own; the second argument scores a text with the model."""
+    follow: Callable[[], None] | None = None
+    """Takes part in a rollout of the process that leads an engine of several processes; None where this one plays."""
 
 
 def build_agent(config: Config, *, env_types: Sequence[str], device: str | None = None) -> Agent:
@@ -94,8 +98,19 @@ def native_agent(config: Config, model: Any, tokenizer: Any, *, max_num_seqs: in
     return Agent(proxy=build_proxy(config, engine, chat), engine=engine, chat=chat, model=model)
 
 
-def vllm_agent(config: Config, path: Path | str, tokenizer: Any, *, dtype: torch.dtype, has_weights: bool) -> Agent:
-    """An agent that plays with vLLM; without `has_weights` a trainer hands them over before the first episode."""
+def vllm_agent(
+    config: Config,
+    path: Path | str,
+    tokenizer: Any,
+    *,
+    dtype: torch.dtype,
+    has_weights: bool,
+    rank: int | None = None,
+) -> Agent:
+    """An agent that plays with vLLM; without `has_weights` a trainer hands them over before the first episode.
+
+    `rank` is the number of this process among those that train together.
+    """
     from ragen.engine.vllm import VllmEngine
 
     rollout = config.actor_rollout_ref.rollout
@@ -112,9 +127,18 @@ def vllm_agent(config: Config, path: Path | str, tokenizer: Any, *, dtype: torch
         enforce_eager=rollout.enforce_eager,
         free_cache=rollout.free_cache_engine,
         canary_bound=rollout.canary_bound,
+        rank=rank,
     )
     chat = build_chat(config, tokenizer)
-    return Agent(proxy=build_proxy(config, engine, chat), engine=engine, chat=chat, load_weights=engine.load_weights)
+    is_shared = rank is not None and rollout.tensor_model_parallel_size > 1
+    player: Engine = LeadingEngine(engine, engine.broadcast) if is_shared and engine.is_leader else engine
+    return Agent(
+        proxy=build_proxy(config, player, chat),
+        engine=player,
+        chat=chat,
+        load_weights=engine.load_weights,
+        follow=partial(follow, engine, engine.broadcast) if is_shared and not engine.is_leader else None,
+    )
 
 
 def _native(config: Config, env_types: Sequence[str], device: str | None) -> Agent:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import argparse
 import json
 import math
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from ragen.errors import RagenError
+from ragen.errors import reporting_errors
 from ragen.models.catalogue import CATALOGUE, CatalogueEntry, fetched_dir, models_root
+from ragen.models.fetch import fetch_model
 from ragen.models.resolve import TINY_FAMILIES, TINY_ROOT
 
 HEADER = ("NAME", "PARAMETERS", "LICENCE", "SIZE", "STATE", "WHAT IT IS")
@@ -25,14 +25,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     if arguments.command is None:
         print(models_table())
         return 0
-    try:
-        from ragen.models.fetch import fetch_model
 
+    def download() -> None:
         fetch_model(arguments.name)
-    except RagenError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
-    return 0
+
+    return reporting_errors(download)
 
 
 def models_table() -> str:

@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ragen.errors import RagenError
-from ragen.plotting.gradient_command import reporting_errors
+from ragen.errors import RagenError, reporting_errors
 from ragen.plotting.history import Metrics, read_run_dir
 from ragen.plotting.style import BLUE, GREEN, GREY, ORANGE, VERMILION, clean, from_zero, new_figure, save_figure, say
 

@@ -5,23 +5,13 @@ from __future__ import annotations
 import argparse
 import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
-from ragen.errors import RagenError
+from ragen.errors import RagenError, reporting_errors
 from ragen.plotting.buckets import PREFILTER_PREFIX, PREFIX, analysis_steps, bucket_names, read_analysis
 from ragen.plotting.gradient_figures import write_analysis
 from ragen.plotting.history import History, Step, read_history, read_run_dir
-
-
-def reporting_errors(command: Callable[[], None]) -> int:
-    """Run a command; an error a user can meet becomes one line and exit status 1."""
-    try:
-        command()
-    except RagenError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
-    return 0
 
 
 def default_folder(history: History) -> Path:

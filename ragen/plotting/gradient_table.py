@@ -6,6 +6,7 @@ import argparse
 import math
 from collections.abc import Sequence
 
+from ragen.errors import reporting_errors
 from ragen.plotting.buckets import (
     COMPONENTS,
     PREFILTER_PREFIX,
@@ -15,7 +16,6 @@ from ragen.plotting.buckets import (
     bucket_names,
     read_analysis,
 )
-from ragen.plotting.gradient_command import reporting_errors
 from ragen.plotting.history import History, Step, read_history
 from ragen.tracking.console import console, print_table
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import math
 import re
@@ -27,21 +28,17 @@ from ragen.plotting.style import (
     error_lengths,
     new_figure,
     save_figure,
+    say,
 )
 from ragen.tracking.console import print_table
 from ragen.tracking.rundir import read_episodes, read_metrics, read_status, write_atomic
 
 COLORS = (BLUE, ORANGE, GREEN, VERMILION, PURPLE, GREY)
-COLUMNS = (
-    "model",
-    "parameters",
-    "run",
-    "steps",
-    "first success",
-    "best success (step)",
-    "final success",
-    "final score",
-)
+COLUMNS = ("model", "parameters", "run", "steps", "first success", "best (step)", "last [95 %]", "last score")
+MARGIN = 1.6
+"""Factor between the smallest and largest model and the edges of the figure."""
+MIN_TICK_SHARE = 0.1
+"""Least distance of two labels, as a share of the axis."""
 SIZE_IN_NAME = re.compile(r"(\d+(?:[._]\d+)?)\s*([BM])(?![A-Za-z])", re.IGNORECASE)
 UNITS = {"B": 1e9, "M": 1e6}
 NOT_WEIGHTS = ("optimizer.safetensors", "adapter.safetensors")
@@ -160,8 +157,7 @@ def plot_scaling(runs: Sequence[ScalingRun], out: Path) -> Path:
     """Left: success while training, a curve per run. Right: final success against the number of parameters."""
     figure = new_figure(11, 4.4)
     curves, sizes = figure.subplots(1, 2)
-    for index, run in enumerate(runs):
-        color = COLORS[index % len(COLORS)]
+    for run, color in zip(runs, itertools.cycle(COLORS)):
         label = f"{run.model} ({short_count(run.num_parameters)}), {run.name}"
         curves.plot(run.steps, run.successes, marker="o", markersize=3.5, color=color, label=label)
         if run.num_parameters:
@@ -170,12 +166,29 @@ def plot_scaling(runs: Sequence[ScalingRun], out: Path) -> Path:
             sizes.errorbar([run.num_parameters], [run.final.mean], yerr=bars, marker="o", capsize=3, color=color)
     clean(curves, "Validation success", xlabel="training step", ylabel="success")
     clean(sizes, "Final success, 95 % intervals over levels", xlabel="parameters", ylabel="success")
-    if any(run.num_parameters for run in runs):
+    curves.xaxis.get_major_locator().set_params(integer=True)
+    if counts := [run.num_parameters for run in runs if run.num_parameters]:
         sizes.set_xscale("log")
+        sizes.set_xlim(min(counts) / MARGIN, max(counts) * MARGIN)
+        ticks = apart(counts)
+        sizes.set_xticks(ticks, [short_count(count) for count in ticks])
+        sizes.set_xticks([], minor=True)
+    else:
+        say(sizes, "No checkpoint and no name says how large the models are.")
     for axis in (curves, sizes):
         axis.set_ylim(-0.03, 1.03)
-    curves.legend(fontsize=7)
+    # Outside: there is no corner where curves of success never go.
+    figure.legend(loc="outside lower center", ncols=2, fontsize=8, frameon=False)
     return save_figure(figure, out)
+
+
+def apart(counts: Sequence[float]) -> list[float]:
+    """Those that are far enough from each other for their labels: [1, 1, 1.1, 3] -> [1, 3]"""
+    chosen: list[float] = []
+    for count in sorted(counts):
+        if not chosen or math.log(count / chosen[-1]) > MIN_TICK_SHARE * math.log(max(counts) / min(counts)):
+            chosen.append(count)
+    return chosen
 
 
 def to_markdown(rows: Sequence[Sequence[str]]) -> str:
@@ -192,7 +205,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = parser.parse_args(argv)
     runs = sorted(map(read_run, args.runs), key=lambda run: (run.num_parameters or 0.0, run.name))
     rows = table_rows(runs)
-    print_table(f"Model scaling, {len(runs)} runs", COLUMNS, rows)
+    print_table(f"Model scaling, {len(runs)} runs, success in validation", COLUMNS, rows)
     write_atomic(args.out / "scaling.md", to_markdown(rows))
     figure = plot_scaling(runs, args.out / "scaling.png")
     print(f"wrote {args.out / 'scaling.md'} and {figure}")

@@ -11,9 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from ragen.errors import RagenError
+from ragen.errors import RagenError, reporting_errors
 from ragen.plotting.buckets import PREFIX, Analysis, bucket_names, pick_bucket
-from ragen.plotting.gradient_command import reporting_errors
 from ragen.plotting.gradient_figures import (
     BUCKET_AXIS,
     NORM_AXIS,

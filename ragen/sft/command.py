@@ -15,22 +15,29 @@ import gc
 import json
 import os
 import shutil
-import sys
+from argparse import Namespace
 from collections.abc import Sequence
+from contextlib import closing
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ragen.config import Config, argument_parser
 from ragen.config.load import to_dict
 from ragen.config.show import to_yaml
-from ragen.errors import ConfigError, RagenError
+from ragen.errors import INTERRUPTED, ConfigError, reporting_errors
 from ragen.sft.config import SftConfig, load_sft
+from ragen.sft.model import ROLE, base_model, build_model
 from ragen.tracking.console import console, step_line
 from ragen.tracking.rundir import RunDir, read_status, write_atomic
 from ragen.tracking.tracker import Trackers, check_names
 from ragen.trainer.checkpoint import find_resume, read_state, save_checkpoint, step_of
+from ragen.trainer.start import check_devices
 
-ROLE = "actor"
+if TYPE_CHECKING:
+    from ragen.sft.finetune import Finetuner
+    from ragen.sft.ray_finetune import RayTuner
+
 FREE = ("output_dir", "data_dir", "num_processes", "micro_batch_size", "validate_merged")
 """Keys of sft that may differ when a run is continued."""
 
@@ -43,18 +50,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     parser.prog = "ragen sft"
     args = parser.parse_args(argv)
-    try:
-        config, sft = load_sft(args.config_name, args.overrides, args.config_dir)
-        check_names(config.trainer.logger)
-        os.environ.setdefault("CUDA_VISIBLE_DEVICES", config.system.CUDA_VISIBLE_DEVICES)
-        run_sft(config, sft)
-    except RagenError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
-    except KeyboardInterrupt:
-        print("Interrupted. The same command goes on from the newest checkpoint.", file=sys.stderr)
-        return 130
-    return 0
+    return reporting_errors(lambda: run(args), interrupted=INTERRUPTED)
+
+
+def run(args: Namespace) -> None:
+    config, sft = load_sft(args.config_name, args.overrides, args.config_dir)
+    check_names(config.trainer.logger)
+    check_devices(config)
+    os.environ.setdefault("CUDA_VISIBLE_DEVICES", config.system.CUDA_VISIBLE_DEVICES)
+    run_sft(config, sft)
 
 
 def run_sft(config: Config, sft: SftConfig) -> Path:
@@ -63,7 +67,9 @@ def run_sft(config: Config, sft: SftConfig) -> Path:
     claim(root, config, sft)
     merged = root / "merged_model"
     if not merged.exists():
-        best = train(config, sft, root)
+        from ragen.trainer.restart import with_restarts
+
+        best = with_restarts(config.trainer.max_restarts, partial(train, config, sft, root))
         gc.collect()  # the hooks of the optimizer hold the trained model in a cycle
         merge(config, best, merged)
         console.print(f"Merged model: {merged}   (best checkpoint: {best})", soft_wrap=True)
@@ -120,7 +126,7 @@ def train(config: Config, sft: SftConfig, root: Path) -> Path:
     """Train to the last epoch, from the newest checkpoint on; returns the checkpoint with the lowest loss."""
     from ragen.models.load import load_tokenizer
     from ragen.sft.data import load_data
-    from ragen.sft.finetune import Finetuner
+    from ragen.sft.finetune import epoch_batches
 
     saved = checkpoint_root(config, root)
     newest = find_resume("auto", None, saved)
@@ -129,13 +135,15 @@ def train(config: Config, sft: SftConfig, root: Path) -> Path:
     if first_epoch < sft.epochs:
         base = base_model(config)
         tokenizer = load_tokenizer(base)
-        samples = load_data(config, sft, model=base, tokenizer=tokenizer)
+        samples, val_samples = load_data(config, sft, model=base, tokenizer=tokenizer)
         assert config.seed.train is not None, "load_sft refuses null"
-        tuner = Finetuner(build_model(config, base, newest), sft, *samples, seed=config.seed.train)
-        if newest:
-            tuner.load_optimizer(newest / ROLE)
+        batches = partial(epoch_batches, samples, batch_size=sft.batch_size, seed=config.seed.train)
+        total_steps = sum(len(batches(epoch=epoch)) for epoch in range(sft.epochs))
         step = step_of(newest) if newest else 0
-        with open_trackers(config, root, total_steps=tuner.total_steps, resumed=step if newest else None) as trackers:
+        with (
+            closing(build_tuner(config, sft, base, newest, total_steps=total_steps)) as tuner,
+            open_trackers(config, root, total_steps=total_steps, resumed=step if newest else None) as trackers,
+        ):
 
             def log(step: int, metrics: dict[str, float]) -> None:
                 trackers.log(step, metrics)
@@ -143,18 +151,34 @@ def train(config: Config, sft: SftConfig, root: Path) -> Path:
                     file.write(step_line(step, metrics) + "\n")
 
             if not newest and sft.validate_before_training:
-                log(0, {"sft/val_loss": tuner.val_loss()})
+                log(0, {"sft/val_loss": tuner.loss(val_samples)})
             for epoch in range(first_epoch, sft.epochs):
-                batches = tuner.batches(epoch)
-                for number, batch in enumerate(batches, start=1):
+                of_epoch = batches(epoch=epoch)
+                for number, batch in enumerate(of_epoch, start=1):
                     step += 1
-                    metrics = tuner.update(batch, step=step) | {"sft/epoch": epoch + number / len(batches)}
-                    if number == len(batches):
-                        val_losses[step] = metrics["sft/val_loss"] = tuner.val_loss()
+                    metrics = tuner.update(batch, step=step) | {"sft/epoch": epoch + number / len(of_epoch)}
+                    if number == len(of_epoch):
+                        val_losses[step] = metrics["sft/val_loss"] = tuner.loss(val_samples)
                         save_checkpoint(saved, step, {ROLE: tuner.save}, {"epoch": epoch + 1, "val_losses": val_losses})
                         forget(config, saved, keep={step, best_step(val_losses)})
                     log(step, metrics)
     return saved / f"global_step_{best_step(val_losses)}"
+
+
+def build_tuner(
+    config: Config, sft: SftConfig, base: Path | str, checkpoint: Path | None, *, total_steps: int
+) -> Finetuner | RayTuner:
+    """The model in training, in this process or on several devices; from a checkpoint if there is one."""
+    if config.uses_fsdp:
+        from ragen.sft.ray_finetune import ray_tuner
+
+        return ray_tuner(config, sft, base, checkpoint, total_steps=total_steps)
+    from ragen.sft.finetune import Finetuner
+
+    tuner = Finetuner(build_model(config, base, checkpoint), sft, total_steps=total_steps)
+    if checkpoint:
+        tuner.load_optimizer(checkpoint / ROLE)
+    return tuner
 
 
 def best_step(val_losses: dict[int, float]) -> int:
@@ -167,28 +191,6 @@ def forget(config: Config, saved: Path, *, keep: set[int]) -> None:
         for folder in saved.glob("global_step_*"):
             if step_of(folder) not in keep:
                 shutil.rmtree(folder)
-
-
-def base_model(config: Config) -> Path | str:
-    from ragen.models.resolve import resolve_model
-
-    tags = config.es_manager.train.env_configs.tags
-    env_types = sorted({config.custom_envs[tag].env_type for tag in tags})
-    return resolve_model(config.actor_rollout_ref.model.path, env_types=env_types)
-
-
-def build_model(config: Config, base: Path | str, checkpoint: Path | None) -> Any:
-    """The model to train: the base, or what a checkpoint made of it."""
-    from ragen.models.load import load_model
-    from ragen.trainer.build import prepare
-    from ragen.workers.lora import load_adapter
-
-    has_adapter = config.lora.rank > 0
-    weights = base if checkpoint is None or has_adapter else checkpoint / ROLE
-    model = prepare(config, load_model(weights, is_trained=True))
-    if checkpoint is not None and has_adapter:
-        load_adapter(model, checkpoint / ROLE)
-    return model
 
 
 def open_trackers(config: Config, root: Path, *, total_steps: int, resumed: int | None) -> Trackers:

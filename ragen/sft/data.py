@@ -41,6 +41,8 @@ class Chunk:
     tag: str
     first_seed: int
     num_levels: int
+    noise_seed: int = 0
+    """Another one draws other random replies on the same levels."""
 
 
 def chunks(tags: Sequence[str], first_seed: int, num_levels: int) -> list[Chunk]:
@@ -54,24 +56,32 @@ def chunks(tags: Sequence[str], first_seed: int, num_levels: int) -> list[Chunk]
 class Demonstrator:
     """Plays the teacher through the prompts that reinforcement learning will show."""
 
-    def __init__(self, config: Config, tokenizer: Any, *, noise: float, max_plan: int) -> None:
+    def __init__(self, config: Config, tokenizer: Any, *, noise: float, max_plan: float = math.inf) -> None:
         self.config, self.noise, self.max_plan = config, noise, max_plan
         self.chat = build_chat(config, tokenizer)
-        self.environments: dict[str, EsManager] = {}
+        self.environments: dict[tuple[str, int], EsManager] = {}
 
     def __call__(self, chunk: Chunk) -> list[Episode]:
         """The episodes of a chunk; levels without a solution of at most `max_plan` actions are left out."""
-        if chunk.tag not in self.environments:
-            seats = EnvConfigsConfig(tags=(chunk.tag,), n_groups=(CHUNK,))
-            env_set = EnvSetConfig(env_groups=CHUNK, group_size=1, env_configs=seats)
-            self.environments[chunk.tag] = EsManager(env_set, self.config.custom_envs)
-        environments = self.environments[chunk.tag]
+        size = chunk.tag, chunk.num_levels
+        if size not in self.environments:
+            seats = EnvConfigsConfig(tags=(chunk.tag,), n_groups=(chunk.num_levels,))
+            env_set = EnvSetConfig(env_groups=chunk.num_levels, group_size=1, env_configs=seats)
+            self.environments[size] = EsManager(env_set, self.config.custom_envs)
+        environments = self.environments[size]
         is_wanted = []
-        for seat in environments.reset(chunk.first_seed)[: chunk.num_levels]:
+        for seat in environments.reset(chunk.first_seed):
             plan = None if seat.error else seat.env.solve()
             is_wanted.append(plan is not None and len(plan) <= self.max_plan)
-        episodes = play_policy(self.config, environments, noise=self.noise, base_seed=chunk.first_seed, chat=self.chat)
-        return [episode for episode, wanted in zip(episodes, is_wanted) if wanted and episode.turns]
+        episodes = play_policy(
+            self.config,
+            environments,
+            noise=self.noise,
+            base_seed=chunk.first_seed,
+            seed=chunk.noise_seed,
+            chat=self.chat,
+        )
+        return [episode for episode, wanted in zip(episodes, is_wanted, strict=True) if wanted and episode.turns]
 
 
 _demonstrator: Demonstrator | None = None  # of a worker process
@@ -135,9 +145,14 @@ def load_data(
                 f"No level from seed {first_seed} on has a solution of at most sft.max_plan={sft.max_plan} actions. "
                 "Raise sft.max_plan, or choose an environment with a solver."
             )
-        is_full = config.agent_proxy.context_window_mode == "full"
-        found.append(to_samples(episodes, [0.0] * len(episodes), is_full_context=is_full, use_turn_scores=False))
+        found.append(training_samples(config, episodes))
     return found[0], found[1]
+
+
+def training_samples(config: Config, episodes: Sequence[Episode]) -> list[Sample]:
+    """The sequences of the episodes, replies marked; supervised training reads no score."""
+    is_full = config.agent_proxy.context_window_mode == "full"
+    return to_samples(episodes, [0.0] * len(episodes), is_full_context=is_full, use_turn_scores=False)
 
 
 def watch(parts: Iterable[list[Episode]], total: int, title: str) -> Iterator[list[Episode]]:

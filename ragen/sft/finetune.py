@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,17 +12,17 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from ragen.algorithms.entropy import head_logprobs
+from ragen.algorithms.entropy import CHUNK_SIZE
 from ragen.env.rng import Rng
 from ragen.sft.config import SftConfig
 from ragen.types import Metrics, Sample
-from ragen.workers.actor import masked_hidden
+from ragen.workers.actor import masked_hidden, sampled_logprobs
 from ragen.workers.batch import Batch, make_batch, micro_batches
 from ragen.workers.learner import OPTIMIZER_FILE
 from ragen.workers.lora import has_adapter, save_adapter
-from ragen.workers.model import logits_of, masked_targets
 from ragen.workers.optimizer import Optimizer
 from ragen.workers.packed import Packing, pack, packed_attention
+from ragen.workers.team import SOLO, Team
 
 
 def epoch_batches(samples: Sequence[Sample], *, batch_size: int, seed: int, epoch: int) -> list[list[Sample]]:
@@ -42,72 +43,66 @@ def epoch_batches(samples: Sequence[Sample], *, batch_size: int, seed: int, epoc
 def reply_nll(model: Any, batch: Batch, ids: Tensor, packing: Packing) -> Tensor:
     """Sum of the negative log-likelihoods of the reply tokens; inside `packed_attention`."""
     hidden = masked_hidden(model, batch, ids, packing)
-    targets = masked_targets(batch.ids, batch.mask).to(hidden.device)
-    logprobs, _ = head_logprobs(hidden, lambda states: logits_of(model, states), targets)
+    logprobs, _ = sampled_logprobs(model, hidden, batch, temperature=1.0, chunk_size=CHUNK_SIZE)
     return -logprobs.sum()
 
 
-def packed_passes(
-    model: Any, samples: Sequence[Sample], micro_batch_size: int
-) -> Iterator[tuple[Batch, Tensor, Packing]]:
-    """The samples in micro batches; the body of the loop runs inside `packed_attention`."""
-    batch = make_batch(samples, {})
-    device = next(model.parameters()).device
-    for chosen in micro_batches(batch.ids, max_samples=micro_batch_size):
-        micro = batch.select(chosen)
-        ids, packing = pack(micro.ids, device, mask=micro.mask)
-        with packed_attention(model, packing):
-            yield micro, ids, packing
-
-
 class Finetuner:
-    """A model in supervised training. What it does follows from its weights, the step and the epoch alone."""
+    """A model in supervised training. What it does follows from its weights, the step and the samples alone."""
 
-    def __init__(
-        self, model: Any, sft: SftConfig, train: Sequence[Sample], val: Sequence[Sample], *, seed: int
-    ) -> None:
-        self.model, self.sft, self.train, self.val, self.seed = model, sft, train, val, seed
-        self.total_steps = sum(len(self.batches(epoch)) for epoch in range(sft.epochs))
+    def __init__(self, model: Any, sft: SftConfig, *, total_steps: int, team: Team = SOLO) -> None:
+        self.model, self.sft, self.total_steps, self.team = model, sft, total_steps, team
         # The cosine reaches zero one step after the last, which would otherwise do nothing.
-        self.optimizer = Optimizer(model, sft.optim, grad_clip=sft.grad_clip, total_steps=self.total_steps + 1)
-
-    def batches(self, epoch: int) -> list[list[Sample]]:
-        return epoch_batches(self.train, batch_size=self.sft.batch_size, seed=self.seed, epoch=epoch)
+        self.optimizer = Optimizer(model, sft.optim, grad_clip=sft.grad_clip, total_steps=total_steps + 1)
 
     def update(self, samples: Sequence[Sample], *, step: int) -> Metrics:
         """One optimizer step on the mean loss of all reply tokens of `samples`."""
         started = time.monotonic()
-        num_tokens = sum(sum(sample.loss_mask) for sample in samples)
         total = 0.0
         self.model.train()
-        for micro, ids, packing in packed_passes(self.model, samples, self.sft.micro_batch_size):
-            loss = reply_nll(self.model, micro, ids, packing) / num_tokens
+        for loss in self.losses(samples):
             loss.backward()
             total += loss.item()
         norm = self.optimizer.step(step)
         self.model.eval()
         seconds = time.monotonic() - started
         return {
-            "sft/train_loss": total,
+            "sft/train_loss": self.team.sum({"loss": total})["loss"],
             "sft/grad_norm": norm,
             "sft/lr": self.optimizer.learning_rate(step),
             "sft/tokens_per_second": sum(len(sample.input_ids) for sample in samples) / seconds,
         }
 
     @torch.no_grad()
-    def val_loss(self) -> float:
-        """Mean loss of the reply tokens of the validation demonstrations."""
-        num_tokens = sum(sum(sample.loss_mask) for sample in self.val)
-        passes = packed_passes(self.model, self.val, self.sft.micro_batch_size)
-        return sum(reply_nll(self.model, micro, ids, packing).item() for micro, ids, packing in passes) / num_tokens
+    def loss(self, samples: Sequence[Sample]) -> float:
+        """Mean loss of the reply tokens of `samples`."""
+        return self.team.sum({"loss": sum(loss.item() for loss in self.losses(samples))})["loss"]
+
+    def losses(self, samples: Sequence[Sample]) -> Iterator[Tensor]:
+        """Shares of the mean loss of the reply tokens, one for each of this process's passes."""
+        batch, device = make_batch(samples, {}), self.team.device_of(self.model)
+        num_tokens = batch.mask.sum().item()
+        cut = partial(micro_batches, max_samples=self.sft.micro_batch_size)
+        for chosen, micro in self.team.passes(batch, cut):
+            ids, packing = pack(micro.ids, device, mask=micro.mask)
+            with packed_attention(self.model, packing):
+                nll = self.team.run(partial(reply_nll, self.model, micro, ids, packing))
+                yield nll * bool(chosen) / num_tokens  # a rank without samples of its own goes along for the others
 
     def save(self, folder: Path) -> None:
         """Adapters or whole weights, and the state of the optimizer."""
-        if has_adapter(self.model):
-            save_adapter(self.model, folder)
-        else:
-            self.model.save_pretrained(folder)
+        save_weights(self.model, folder)
         save_file(self.optimizer.state(), folder / OPTIMIZER_FILE)
 
     def load_optimizer(self, folder: Path) -> None:
         self.optimizer.load_state(load_file(folder / OPTIMIZER_FILE))
+
+    def close(self) -> None:
+        """Nothing to do in this process."""
+
+
+def save_weights(model: Any, folder: Path) -> None:
+    if has_adapter(model):
+        save_adapter(model, folder)
+    else:
+        model.save_pretrained(folder)

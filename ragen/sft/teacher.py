@@ -8,11 +8,10 @@ from ragen.config.schema import Config
 from ragen.engine.base import Request
 from ragen.engine.scripted import ScriptedEngine
 from ragen.env.rng import Rng
-from ragen.llm_agent.build import build_chat, build_proxy, sampling_params
+from ragen.llm_agent.build import build_proxy, sampling_params
 from ragen.llm_agent.chat import Chat
-from ragen.llm_agent.ctx_manager import to_samples
 from ragen.llm_agent.es_manager import EsManager, Seat
-from ragen.types import Episode, Sample
+from ragen.types import Episode
 
 STUCK = "No way is left."
 """The thought in a state that cannot be solved any more; it is true there, too."""
@@ -63,16 +62,3 @@ def play_policy(
     proxy = build_proxy(config, engine, chat)
     params = sampling_params(config, chat, is_validation=False)
     return proxy.rollout(environments, base_seed=base_seed, noise_seed=seed, params=params)
-
-
-def demonstrations(
-    config: Config, tokenizer: object, *, noise: float, base_seed: int, seed: int
-) -> tuple[list[Sample], list[Episode]]:
-    """Training sequences of a noisy teacher on the training environments of `config`."""
-    environments = EsManager(config.es_manager.train, config.custom_envs)
-    chat = build_chat(config, tokenizer)
-    episodes = play_policy(config, environments, noise=noise, base_seed=base_seed, seed=seed, chat=chat)
-    environments.close()
-    is_full = config.agent_proxy.context_window_mode == "full"
-    scores = [episode.score for episode in episodes]
-    return to_samples(episodes, scores, is_full_context=is_full, use_turn_scores=False), episodes

@@ -161,7 +161,7 @@ def make_model(recipe: Recipe, tokenizer: Any, seed: int) -> Any:
 
 def make(family: str, *, out: Path, num_epochs: int | None = None, noise: float | None = None, seed: int = 0) -> None:
     """Build, train and save one family; prints the loss of every round."""
-    from ragen.sft.teacher import demonstrations
+    from ragen.sft.data import Chunk, Demonstrator, training_samples
     from ragen.sft.train import train
 
     recipe = RECIPES[family]
@@ -171,13 +171,17 @@ def make(family: str, *, out: Path, num_epochs: int | None = None, noise: float 
     tokenizer = make_tokenizer(recipe)
     model = make_model(recipe, tokenizer, seed)
     configs = [family_config(recipe, num_groups, overrides) for num_groups, overrides in recipe.mixtures]
+    teachers = [Demonstrator(config, tokenizer, noise=used_noise) for config in configs]
     print(f"{family}: {model.num_parameters() / 1e6:.2f}M parameters, {len(tokenizer)} tokens", flush=True)
 
     def next_samples(epoch: int) -> list[Sample]:
         samples = []
-        for config in configs:
-            base_seed = DEMO_SEED + epoch * 10_000
-            samples += demonstrations(config, tokenizer, noise=used_noise, base_seed=base_seed, seed=epoch)[0]
+        first_seed = DEMO_SEED + epoch * 10_000
+        for config, demonstrate in zip(configs, teachers, strict=True):
+            train_set = config.es_manager.train
+            [tag] = train_set.env_configs.tags
+            chunk = Chunk(tag=tag, first_seed=first_seed, num_levels=train_set.env_groups, noise_seed=epoch)
+            samples += training_samples(config, demonstrate(chunk))
         return samples
 
     def on_epoch(epoch: int, loss: float) -> None:

@@ -69,7 +69,7 @@ class LocalBackend:
     def __init__(self, slots: Sequence[Slot]) -> None:
         self._slots = list(slots)
         self._jobs: list[ProcessJob] = []
-        self._threads = thread_settings(len(self._slots))
+        self._threads = thread_settings(self._slots)
 
     def has_room(self) -> bool:
         return bool(self._free())

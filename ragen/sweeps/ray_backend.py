@@ -24,11 +24,11 @@ except ImportError as error:
 POLL_S = 0.25
 
 
-def work(run: Run, folder: str, num_gpus: int) -> Iterator[Any]:
+def work(run: Run, folder: str, size: int, has_gpus: bool) -> Iterator[Any]:
     """The task: yields what it runs on when it starts, then exit code and seconds."""
     os.chdir(folder)  # logs and run directories are relative to where the sweep was started
-    devices = os.environ.get("CUDA_VISIBLE_DEVICES", "") if num_gpus else ""
-    yield device_label(devices)
+    devices = os.environ.get("CUDA_VISIBLE_DEVICES", "") if has_gpus else ""
+    yield device_label(devices) if has_gpus else f"{size}xCPU"
     started = time.monotonic()
     process = start_run(run, devices, {})
     try:
@@ -42,8 +42,7 @@ def work(run: Run, folder: str, num_gpus: int) -> Iterator[Any]:
 def device_label(devices: str) -> str:
     """Number and model of the GPUs, on the node where the task runs."""
     gpus = split_list(devices)
-    machine = Machine(gpus=gpus, models=ask_nvidia_smi(), is_cpu=False)
-    return slot_label(gpus, machine) if gpus else "1xCPU"
+    return slot_label(gpus, Machine(gpus=gpus, models=ask_nvidia_smi(), is_cpu=False))
 
 
 class RayJob:
@@ -87,7 +86,7 @@ class RayBackend:
             has_gpus = not slots[0].label.endswith("CPU")
             if has_gpus:  # Ray gives out the GPUs that it sees
                 os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(slot.devices for slot in slots)
-            resources = {"num_cpus": len(slots), "num_gpus": size * len(slots) if has_gpus else 0}
+            resources = {"num_cpus": size * len(slots), "num_gpus": size * len(slots) if has_gpus else 0}
             resources["include_dashboard"] = False
             os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
         try:
@@ -99,11 +98,14 @@ class RayBackend:
             ray.shutdown()
             raise ConfigError(f"--gpus-per-exp is {size}, the Ray cluster has {num_gpus} GPUs. Lower it.")
         if not num_gpus:
-            print("The Ray cluster has no GPU: every run takes one CPU.")
-        self._num_gpus = size if num_gpus else 0
+            print(f"The Ray cluster has no GPU: every run takes {size} CPU{'s' if size > 1 else ''}.")
+        self._size, self._has_gpus = size, num_gpus > 0
         # A training run that fails would fail again; --skip-done repeats it when the cause is gone.
         self._task = ray.remote(work).options(
-            num_cpus=1, num_gpus=self._num_gpus, max_retries=0, num_returns="streaming"
+            num_cpus=1 if num_gpus else size,
+            num_gpus=size if num_gpus else 0,
+            max_retries=0,
+            num_returns="streaming",
         )
         self._jobs: list[RayJob] = []
 
@@ -111,7 +113,7 @@ class RayBackend:
         return True
 
     def start(self, run: Run) -> RayJob:
-        answers = self._task.remote(run, str(Path.cwd()), self._num_gpus)
+        answers = self._task.remote(run, str(Path.cwd()), self._size, self._has_gpus)
         self._jobs.append(RayJob(answers, run.log))
         return self._jobs[-1]
 

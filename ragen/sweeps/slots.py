@@ -124,10 +124,13 @@ def split_list(text: str) -> tuple[str, ...]:
     return tuple(item for part in text.split(",") if (item := "".join(part.split())))
 
 
-def thread_settings(num_slots: int) -> dict[str, str]:
-    """Threads for each of several runs on one machine: more threads than cores slow all of them down many times."""
-    if num_slots < 2:
+def thread_settings(slots: Sequence[Slot]) -> dict[str, str]:
+    """Threads for each process of several runs: more threads than cores slow all of them down many times.
+
+    Two slots of 4 GPUs on 32 cores -> 4 threads: a run has a process for each of its GPUs.
+    """
+    if len(slots) < 2:
         return {}
-    threads = max(1, (os.cpu_count() or 1) // num_slots)
+    threads = max(1, (os.cpu_count() or 1) // sum(slot.size for slot in slots))
     settings = {"OMP_NUM_THREADS": str(threads), "OMP_WAIT_POLICY": "passive"}
     return {name: value for name, value in settings.items() if name not in os.environ}

@@ -42,7 +42,7 @@ def build_trainer(config: Config, *, device: str | None = None, ranks: Ranks | N
     if config.seed.train is None:
         seed = start.state["train_seed"] if start.state else secrets.randbelow(10**6)
         config = replace(config, seed=replace(config.seed, train=seed))  # so that config.yaml names it
-    if trainer.n_gpus_per_node * trainer.nnodes > 1:
+    if config.uses_fsdp:
         workers = build_ray_workers(config, start, device=device or default_device(), ranks=ranks)
     else:
         workers = build_workers(config, start, device=device or default_device())
@@ -93,7 +93,8 @@ def build_workers(config: Config, start: Start, *, device: str) -> LocalWorkers:
 
 def build_ray_workers(config: Config, start: Start, *, device: str, ranks: Ranks | None) -> Workers:
     """Models in parts, one process for each device. This process leaves the devices alone."""
-    from ragen.workers.ray_fsdp import Ranks, RayWorkers
+    from ragen.workers.ray_fsdp import Ranks
+    from ragen.workers.ray_workers import RayWorkers
 
     # Other processes may work in another folder.
     places = {name: getattr(start, name) for name in ("actor", "critic", "checkpoint")}
@@ -101,19 +102,14 @@ def build_ray_workers(config: Config, start: Start, *, device: str, ranks: Ranks
     tokenizer = load_tokenizer(start.actor)
     owns_ranks = ranks is None
     ranks = Ranks(config, device=device) if ranks is None else ranks
-    try:
-        return RayWorkers(
-            config,
-            partial(build_rank, config, start),
-            ranks,
-            tokenizer=tokenizer,
-            memory_advice=MEMORY_ADVICE,
-            owns_ranks=owns_ranks,
-        )
-    except BaseException:
-        if owns_ranks:
-            ranks.close()
-        raise
+    return RayWorkers(
+        config,
+        partial(build_rank, config, start),
+        ranks,
+        tokenizer=tokenizer,
+        memory_advice=MEMORY_ADVICE,
+        owns_ranks=owns_ranks,
+    )
 
 
 def build_rank(config: Config, start: Start, rank: Rank) -> RankWorkers:
@@ -129,14 +125,18 @@ def build_rank(config: Config, start: Start, rank: Rank) -> RankWorkers:
     model = prepare(config, load_model(_weights(config, base, checkpoint, "actor"), device=device, is_trained=True))
     _load_adapter(model, checkpoint, "actor")
     policy = deepcopy(model).eval()
-    agent = native_agent(config, policy, tokenizer, max_num_seqs=cache_rows(config, model.config, device))
-    team = ShardTeam(rank, shard(model, rank))
-    wholes = {"actor": Whole(policy, model, rank.dtype)}
+    if parts.rollout.name == "vllm":
+        agent = vllm_agent(config, base, tokenizer, dtype=policy.dtype, has_weights=False, rank=rank.number)
+    else:
+        agent = native_agent(config, policy, tokenizer, max_num_seqs=cache_rows(config, model.config, device))
+    team = ShardTeam(rank, shard(model, rank, is_offloaded=config.offloaded["actor"]))
+    wholes = {"actor": Whole(policy, model, rank)}
     reference = None
     if config.uses_reference:
         reference = build_reference(config, model, base, device)
-        is_shared = reference.model is model
-        reference.team = team if is_shared else ShardTeam(rank, shard(reference.model, rank))
+        reference.team = team
+        if reference.model is not model:
+            reference.team = ShardTeam(rank, shard(reference.model, rank, is_offloaded=config.offloaded["ref"]))
     actor = Actor(
         model, parts.actor, temperature=parts.rollout.temperature, total_steps=total, reference=reference, team=team
     )
@@ -146,14 +146,15 @@ def build_rank(config: Config, start: Start, rank: Rank) -> RankWorkers:
         value_model = prepare(config, load_value_model(source, device=device), is_critic=True)
         _load_adapter(value_model, checkpoint, "critic")
         copy = deepcopy(value_model).cpu() if rank.number == 0 else None  # for checkpoints
-        team = ShardTeam(rank, shard(value_model, rank))
-        wholes["critic"] = Whole(copy, value_model, rank.dtype)
+        team = ShardTeam(rank, shard(value_model, rank, is_offloaded=config.offloaded["critic"]))
+        wholes["critic"] = Whole(copy, value_model, rank)
         critic = Critic(value_model, config.critic, total_steps=total, team=team)
     workers = RankWorkers(
         config, agent, rank=rank, actor=actor, critic=critic, reference=reference, tokenizer=tokenizer, wholes=wholes
     )
     if checkpoint and start.state is not None:
         workers.load_optimizers(checkpoint)
+    workers.refresh_engine()
     return workers
 
 

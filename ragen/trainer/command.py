@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-import sys
+from argparse import Namespace
 from collections.abc import Sequence
 
 from ragen.config import argument_parser, config_from_args
-from ragen.errors import RagenError
+from ragen.errors import INTERRUPTED, reporting_errors
 from ragen.trainer.start import plan_start
 
 
@@ -15,18 +15,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argument_parser("Train an agent by multi-turn reinforcement learning.")
     parser.prog = "python train.py"
     args = parser.parse_args(argv)
-    try:
-        config = config_from_args(args)
-        if plan_start(config) is None:
-            return 0
-        os.environ.setdefault("CUDA_VISIBLE_DEVICES", config.system.CUDA_VISIBLE_DEVICES)
-        from ragen.trainer.restart import train  # torch, only after everything else is known to be right
+    return reporting_errors(lambda: run(args), interrupted=INTERRUPTED)
 
-        train(config)
-    except RagenError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
-    except KeyboardInterrupt:
-        print("Interrupted. The same command goes on from the newest checkpoint.", file=sys.stderr)
-        return 130
-    return 0
+
+def run(args: Namespace) -> None:
+    config = config_from_args(args)
+    if plan_start(config) is None:
+        return
+    os.environ.setdefault("CUDA_VISIBLE_DEVICES", config.system.CUDA_VISIBLE_DEVICES)
+    from ragen.trainer.restart import train  # torch, only after everything else is known to be right
+
+    train(config)

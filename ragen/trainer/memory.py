@@ -18,6 +18,7 @@ ADVICE = (
     "smaller actor_rollout_ref.rollout.max_num_seqs",
     "algorithm.adv_estimator=grpo (no critic)",
     "lora.rank=64",
+    "actor_rollout_ref.actor.fsdp_config.offload_policy=True (slower; the CPU's memory instead)",
 )
 """What lowers the need, in the order in which it is worth trying."""
 MEMORY_ADVICE = "To need less: " + "; ".join(ADVICE) + "."
@@ -37,6 +38,8 @@ class MemoryEstimate:
     """Float32 gradients of the model that is being updated; gradient analysis holds a second set."""
     activations: float
     """One micro batch of the longest sequences, and its logits."""
+    host: float = 0.0
+    """Weights, gradients and moments that are in the CPU's memory instead; not counted in the total."""
 
     @property
     def total(self) -> float:
@@ -46,7 +49,8 @@ class MemoryEstimate:
     def __str__(self) -> str:
         parts = ("weights", "optimizer", "cache", "gradients", "activations")
         listed = ", ".join(f"{name} {getattr(self, name) / GIB:.2f}" for name in parts)
-        return f"about {self.total / GIB:.1f} GiB ({listed})"
+        host = f" and {self.host / GIB:.1f} GiB of the CPU's memory" if self.host else ""
+        return f"about {self.total / GIB:.1f} GiB ({listed}){host}"
 
 
 def row_bytes(model_config: Any, max_model_len: int, bytes_per_value: int) -> int:
@@ -63,17 +67,20 @@ def estimate_memory(
 
     On a GPU weights are bfloat16, their float32 copies and moments cost 12 bytes for each trained parameter, and the
     cache is held below rollout.gpu_memory_utilization. On a CPU everything is float32 and there are no copies.
-    Several devices hold a part each, a whole policy to play with, and the layer of a pass that is gathered.
+    Several devices hold a part each, a whole policy to play with, and the layer of a pass that is gathered. Parts of
+    an offloaded model are in the CPU's memory; on a CPU that changes nothing.
     """
+    from ragen.engine.fused import MODEL_TYPES
+
     is_cuda = device_memory is not None
     bytes_per_value = 2 if is_cuda else 4
     trained = num_parameters if config.lora.rank == 0 else _adapter_size(config.lora.rank, model_config)
-    num_trained_models = 2 if config.uses_critic else 1
-    num_models = num_trained_models + (config.uses_reference and config.lora.rank == 0)
+    # Weights of a GPU that are trained as a whole exist in parts as float32 only, which is counted with the optimizer.
+    is_rounded = is_cuda and config.lora.rank == 0
 
     rollout, actor = config.actor_rollout_ref.rollout, config.actor_rollout_ref.actor
     sets = (config.es_manager.train, config.es_manager.val)
-    num_ranks = config.trainer.n_gpus_per_node * config.trainer.nnodes
+    num_ranks = config.num_ranks
     rows = min(rollout.max_num_seqs, max(ceil(envs.env_groups / num_ranks) * envs.group_size for envs in sets))
     cache = rows * row_bytes(model_config, rollout.max_model_len, bytes_per_value)
     if device_memory is not None:
@@ -85,26 +92,41 @@ def estimate_memory(
         tokens = max(actor.ppo_max_token_len_per_gpu, rollout.max_model_len)
     layers, hidden_size = model_config.num_hidden_layers, model_config.hidden_size
     mlp = getattr(model_config, "intermediate_size", None) or 4 * hidden_size
-    per_layer = (16 * hidden_size + 4 * mlp) * bytes_per_value
+    is_fused = is_cuda and model_config.model_type in MODEL_TYPES
+    per_layer = (8 * hidden_size + 3 * mlp if is_fused else 16 * hidden_size + 4 * mlp) * bytes_per_value
     kept_layers = 1 if config.actor_rollout_ref.model.enable_gradient_checkpointing else layers
     hidden = tokens * (kept_layers * per_layer + layers * hidden_size * bytes_per_value)
     sampled = min(tokens, samples * config.agent_proxy.max_turn * rollout.response_length)
-    logit_rows = min(2048, sampled) if actor.entropy_from_logits_with_chunking else sampled
-    weights = num_models * num_parameters * bytes_per_value
-    activations = hidden + 3 * 4 * logit_rows * model_config.vocab_size
-    if num_ranks > 1:
-        # In parts, trained weights of a GPU exist as float32 only, which is counted with the optimizer.
-        in_parts = num_models - (num_trained_models if is_cuda and config.lora.rank == 0 else 0)
-        weights = (1 + in_parts / num_ranks) * num_parameters * bytes_per_value
+    if is_fused and not config.uses_fsdp:  # logits of a chunk, and the gradient of the output layer twice
+        logits = 2 * (min(2048, sampled) + 2 * hidden_size) * model_config.vocab_size
+    else:
+        logit_rows = min(2048, sampled) if actor.entropy_from_logits_with_chunking else sampled
+        logits = 3 * 4 * logit_rows * model_config.vocab_size
+    activations = hidden + logits
+    weights = optimizer = gradients = host = 0.0
+    for role, is_offloaded in config.offloaded.items():
+        is_trained = role != "ref"
+        is_in_optimizer = config.uses_fsdp and is_trained and is_rounded
+        own = 0 if is_in_optimizer else num_parameters * bytes_per_value / num_ranks
+        moments = trained * (12 if is_rounded else 8) / num_ranks if is_trained else 0.0
+        per_gradient = 8 if role == "actor" and config.trainer.gradient_analysis_mode else 4
+        gradient = per_gradient * trained / num_ranks if is_trained else 0.0
+        if is_offloaded and is_cuda:
+            host += own + moments + gradient
+        else:
+            weights, optimizer, gradients = weights + own, optimizer + moments, max(gradients, gradient)
+    if config.uses_fsdp:
+        weights += num_parameters * bytes_per_value
         embedding = model_config.vocab_size * hidden_size
         # Weights of embedding and two layers, one of them fetched ahead, and the gradient of a layer.
         activations += (embedding + 2 * num_parameters / layers) * bytes_per_value + 4 * num_parameters / layers
     return MemoryEstimate(
         weights=weights,
-        optimizer=num_trained_models * trained * (12 if is_cuda and config.lora.rank == 0 else 8) / num_ranks,
+        optimizer=optimizer,
         cache=cache,
-        gradients=(8 if config.trainer.gradient_analysis_mode else 4) * trained / num_ranks,
+        gradients=gradients,
         activations=activations,
+        host=host,
     )
 
 
@@ -151,5 +173,10 @@ def check_memory(config: Config, path: Path | str, device: str) -> str:
     need = estimate_memory(config, model_config, num_parameters, device_memory=total)
     if need.weights + need.optimizer > free:
         raise ConfigError(f"This run needs {need}, {free / GIB:.1f} GiB are free on {device}. {MEMORY_ADVICE}")
+    if need.host and need.host > (room := device_memory("cpu")[0] / config.trainer.n_gpus_per_node):
+        raise ConfigError(
+            f"This run needs {need}, of which {room / GIB:.1f} GiB are free for each GPU. Offload less: "
+            "critic.fsdp_config.offload_policy=False, for example."
+        )
     line = f"Memory: {need} of {free / GIB:.1f} GiB free on {device}."
     return f"{line} It may not fit. {MEMORY_ADVICE}" if need.total > free else line

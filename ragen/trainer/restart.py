@@ -3,30 +3,44 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import TypeVar
 
 from ragen.config.schema import Config
 from ragen.errors import WorkerError
 from ragen.trainer.build import build_trainer
 from ragen.trainer.checkpoint import LATEST
 
+T = TypeVar("T")
+
 
 def train(config: Config) -> None:
     """Build and fit. A resumed run equals one that was never interrupted, and so does a restarted one."""
-    for restarts_left in reversed(range(config.trainer.max_restarts + 1)):
-        trainer = None
-        try:
-            trainer = build_trainer(config)
-            if trainer is not None:
-                trainer.fit()
+
+    def attempt() -> None:
+        nonlocal config
+        trainer = build_trainer(config)  # when this fails the folder may still hold another run's checkpoints
+        if trainer is None:
             return
+        try:
+            trainer.fit()
+        except WorkerError:
+            config = from_newest(config)
+            raise
+
+    with_restarts(config.trainer.max_restarts, attempt)
+
+
+def with_restarts(max_restarts: int, attempt: Callable[[], T]) -> T:
+    """What `attempt` returns. When it loses a worker it is tried again, so many times."""
+    for restarts_left in reversed(range(max_restarts)):
+        try:
+            return attempt()
         except WorkerError as error:
-            if not restarts_left:
-                raise
-            print(f"error: {error}\nRestarting ({restarts_left - 1} restarts left).", file=sys.stderr, flush=True)
-            if trainer is not None:  # before that the folder may still hold another run's checkpoints
-                config = from_newest(config)
+            print(f"error: {error}\nRestarting ({restarts_left} restarts left).", file=sys.stderr, flush=True)
+    return attempt()
 
 
 def from_newest(config: Config) -> Config:

@@ -85,7 +85,7 @@ def _is_closed(root: Path) -> bool:
 
 def check_supported(config: Config) -> None:
     """Refuse, by name, what the configuration can express and the trainer cannot do."""
-    trainer, rollout = config.trainer, config.actor_rollout_ref.rollout
+    rollout = config.actor_rollout_ref.rollout
     if rollout.name not in ("native", "vllm"):
         raise ConfigError(
             f"actor_rollout_ref.rollout.name={rollout.name}: that engine has no log-probs of tokens to train on. "
@@ -93,23 +93,34 @@ def check_supported(config: Config) -> None:
         )
     if rollout.name == "vllm" and importlib.util.find_spec("vllm") is None:
         raise MissingExtra("actor_rollout_ref.rollout.name=vllm needs vLLM. Install it as docs/engines.md says.")
-    if rollout.name == "vllm" and trainer.n_gpus_per_node * trainer.nnodes > 1:
+    if config.trainer.n_gpus_per_node % config.ranks_per_engine:
         raise ConfigError(
-            f"actor_rollout_ref.rollout.name=vllm trains on one device, but trainer.n_gpus_per_node="
-            f"{trainer.n_gpus_per_node}, nnodes={trainer.nnodes}. Use actor_rollout_ref.rollout.name=native."
+            f"actor_rollout_ref.rollout.tensor_model_parallel_size is {config.ranks_per_engine}, which does not divide "
+            f"trainer.n_gpus_per_node={config.trainer.n_gpus_per_node}: vLLM does not share a model between machines "
+            "here. Choose a divisor."
         )
-    if trainer.nnodes > 1 and config.ray_kwargs.ray_init.address is None:
-        raise ConfigError(
-            f"trainer.nnodes={trainer.nnodes}: several machines need a Ray cluster. Run `ray start --head` on the "
-            "first and `ray start --address=...` on the others, and set ray_kwargs.ray_init.address=auto."
-        )
-    if trainer.n_gpus_per_node * trainer.nnodes > 1 and importlib.util.find_spec("ray") is None:
-        raise MissingExtra(
-            f"trainer.n_gpus_per_node={trainer.n_gpus_per_node}, nnodes={trainer.nnodes}: training on several devices "
-            "needs Ray. Run: pip install -e '.[ray]'"
-        )
+    check_devices(config)
     if not rollout.do_sample:
         raise ConfigError("actor_rollout_ref.rollout.do_sample=False: greedy replies do not vary. Set it to True.")
+
+
+def check_devices(config: Config) -> None:
+    """Refuse models in parts where what they need is not there."""
+    if config.trainer.nnodes > 1 and config.ray_kwargs.ray_init.address is None:
+        raise ConfigError(
+            f"trainer.nnodes={config.trainer.nnodes}: several machines need a Ray cluster. Run `ray start --head` on "
+            "the first and `ray start --address=...` on the others, and set ray_kwargs.ray_init.address=auto."
+        )
+    if config.uses_fsdp and importlib.util.find_spec("ray") is None:
+        raise MissingExtra(f"{why_fsdp(config)}: models in parts need Ray. Run: pip install -e '.[ray]'")
+
+
+def why_fsdp(config: Config) -> str:
+    """What makes a run keep its models in parts."""
+    if config.num_ranks > 1:
+        return f"trainer.n_gpus_per_node={config.trainer.n_gpus_per_node}, nnodes={config.trainer.nnodes}"
+    roles = ", ".join(role for role, is_offloaded in config.offloaded.items() if is_offloaded)
+    return f"fsdp_config.offload_policy=True ({roles})"
 
 
 def check_checkpoint(config: Config, start: Start) -> None:

@@ -15,32 +15,29 @@ from ragen.algorithms.losses import POLICY_LOSSES
 from ragen.config.actor_rollout_ref import ActorConfig
 from ragen.types import Metrics
 from ragen.workers.batch import Batch
+from ragen.workers.fused_layers import fusable_head
 from ragen.workers.learner import Learner, for_each_micro_batch, scatter
 from ragen.workers.model import hidden_states, logits_of, masked_rows, masked_targets
-from ragen.workers.packed import Packing, packed_attention
+from ragen.workers.packed import Packing, packed_attention, to_device
 from ragen.workers.reference import Reference
 from ragen.workers.team import SOLO, Team
 
 
 def masked_hidden(model: Any, batch: Batch, ids: Tensor, packing: Packing) -> Tensor:
     """Hidden states from which the masked tokens were drawn, [masked tokens, dim]."""
-    return hidden_states(model, ids, packing)[masked_rows(batch.mask, packing).to(ids.device)]
+    return hidden_states(model, ids, packing)[masked_rows(batch.mask, packing)]
 
 
 def sampled_logprobs(
     model: Any, hidden: Tensor, batch: Batch, *, temperature: float, chunk_size: int
 ) -> tuple[Tensor, Tensor]:
     """Log-prob and entropy of the masked tokens, [masked tokens]; only their logits are computed."""
-    logprobs, entropies = head_logprobs(
-        hidden,
-        lambda states: logits_of(model, states),
-        masked_targets(batch.ids, batch.mask).to(hidden.device),
-        temperature=temperature,
-        with_entropy=True,
-        chunk_size=chunk_size,
-    )
-    assert entropies is not None
-    return logprobs, entropies
+    targets = to_device(masked_targets(batch.ids, batch.mask), hidden.device)
+    if (weight := fusable_head(model)) is not None and len(hidden):
+        from ragen.workers.train_kernels import head_logprobs as fused_logprobs
+
+        return fused_logprobs(hidden, weight, targets, temperature=temperature, chunk_size=min(chunk_size, CHUNK_SIZE))
+    return head_logprobs(hidden, partial(logits_of, model), targets, temperature=temperature, chunk_size=chunk_size)
 
 
 def score_logprobs(
@@ -95,7 +92,7 @@ class Actor(Learner):
 
         def on_device(tensor: Tensor | None) -> Tensor:
             assert tensor is not None, "the batch was not scored"
-            return tensor.to(device)
+            return to_device(tensor, device)
 
         hidden = masked_hidden(self.model, batch, ids, packing)
         flat_logprobs, flat_entropies = sampled_logprobs(

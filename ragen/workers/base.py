@@ -1,4 +1,4 @@
-"""What a trainer asks of its workers: one process (local.py) or many (ray_fsdp.py)."""
+"""What a trainer asks of its workers: one process (local.py) or many (ray_workers.py)."""
 
 from __future__ import annotations
 

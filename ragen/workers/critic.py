@@ -12,14 +12,14 @@ from ragen.types import Metrics
 from ragen.workers.batch import Batch
 from ragen.workers.learner import Learner, for_each_micro_batch, scatter
 from ragen.workers.model import masked_rows
-from ragen.workers.packed import Packing
+from ragen.workers.packed import Packing, to_device
 from ragen.workers.team import SOLO, Team
 
 
 def sampled_values(model: Any, batch: Batch, ids: Tensor, packing: Packing) -> Tensor:
     """Value of the state in which each masked token was chosen, [masked tokens] in float32."""
     output = model(input_ids=ids, position_ids=packing.position_ids, use_cache=False)
-    return output.logits[0, :, 0].float()[masked_rows(batch.mask, packing).to(ids.device)]
+    return output.logits[0, :, 0].float()[masked_rows(batch.mask, packing)]
 
 
 class Critic(Learner):
@@ -49,7 +49,7 @@ class Critic(Learner):
         assert batch.values is not None and batch.returns is not None, "the batch was not scored"
         assert batch.weights is not None and batch.mean_weights is not None
         mask, weights, mean_weights, old, returns = (
-            tensor.to(ids.device)
+            to_device(tensor, ids.device)
             for tensor in (batch.mask, batch.weights, batch.mean_weights, batch.values, batch.returns)
         )
         values = scatter(sampled_values(self.model, batch, ids, packing), mask)

@@ -1,15 +1,16 @@
 """One of several processes that train together: models in parts (PyTorch FSDP2), a whole policy to play with.
 
-Each rank holds a part of every weight of actor, critic and reference, and of the optimizers' moments, in float32. A
-pass gathers one layer at a time, in bfloat16 on a GPU. Playing, and scoring what was played, need no gradients: for
-them each rank has a whole policy that takes over the trained weights before its first use after an update.
+Each rank holds a part of every weight of actor, critic and reference, and of the optimizers' moments, in float32, on
+its device or in the memory of the CPU. A pass gathers one layer at a time, in bfloat16 on a GPU. Playing, and scoring
+what was played, need no gradients: for them each rank has a whole policy that takes over the trained weights before
+its first use after an update.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import accumulate, groupby
+from itertools import accumulate, groupby, pairwise
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -19,7 +20,7 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
-from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+from torch.distributed.fsdp import CPUOffloadPolicy, MixedPrecisionPolicy, OffloadPolicy, fully_shard
 from torch.distributed.tensor import DTensor, distribute_tensor
 
 from ragen.config.schema import Config, EnvConfigsConfig, EnvSetConfig
@@ -31,10 +32,10 @@ from ragen.workers.actor import Actor, score_logprobs
 from ragen.workers.batch import Batch
 from ragen.workers.critic import Critic
 from ragen.workers.cross_scoring import cross_logprobs
-from ragen.workers.learner import OPTIMIZER_FILE, Learner, save_model
+from ragen.workers.learner import OPTIMIZER_FILE, save_model
 from ragen.workers.local import LocalWorkers
 from ragen.workers.optimizer import Optimizer
-from ragen.workers.packed import by_beginning
+from ragen.workers.packed import by_beginning, num_shared
 from ragen.workers.reference import Reference
 from ragen.workers.team import Cut, gathered
 
@@ -63,13 +64,16 @@ class Rank:
 def deal(sequences: Sequence[Sequence[int]], num_ranks: int, *, is_balanced: bool) -> list[list[int]]:
     """Indices of the samples of each rank; every sample is dealt once, some ranks may get none.
 
-    All samples stand in a row, common beginnings together, which is cut into stretches of equal length; a sample goes
-    where its middle is. So no rank has more than its share and one sample.
+    All samples stand in a row, common beginnings together, which is cut into stretches of equal work; a sample goes
+    where its middle is. A beginning that it shares with the one before it costs nothing, so work is what is left.
 
     [5, 6], [1], [5, 7, 8], two ranks -> [[1, 0], [2]]: 3 and 3 tokens
     """
     order = by_beginning(sequences)
-    sizes = [len(sequences[i]) if is_balanced else 1 for i in order]
+    sizes = [1] * len(order)
+    if is_balanced:
+        shared = [0, *(num_shared(sequences[before], sequences[i]) for before, i in pairwise(order))]
+        sizes = [max(1, len(sequences[i]) - count) for i, count in zip(order, shared, strict=True)]
     parts: list[list[int]] = [[] for _ in range(num_ranks)]
     for index, size, end in zip(order, sizes, accumulate(sizes), strict=True):
         parts[int(num_ranks * (end - size / 2) / sum(sizes))].append(index)
@@ -92,6 +96,9 @@ class ShardTeam:
 
     def __init__(self, rank: Rank, root: Root | None = None) -> None:
         self.rank, self.root = rank, root
+
+    def device_of(self, model: Any) -> torch.device:
+        return torch.device(self.rank.device)
 
     def passes(self, batch: Batch, cut: Cut) -> Iterator[tuple[list[int], Batch]]:
         rank, lengths = self.rank, batch.lengths
@@ -126,11 +133,13 @@ def _weightless(batch: Batch) -> Batch:
     return replace(batch, weights=batch.weights * 0, mean_weights=batch.mean_weights * 0)
 
 
-def shard(model: Any, rank: Rank) -> Root:
+def shard(model: Any, rank: Rank, *, is_offloaded: bool = False) -> Root:
     """Keep this rank's part of every weight, layer by layer; trained weights in float32.
 
     Gradients are summed over the ranks, not averaged: the weights in the loss belong to the whole mini batch.
+    Offloaded parts are in the CPU's memory, as are their gradients and moments; AdamW steps there.
     """
+    offload = CPUOffloadPolicy(pin_memory=rank.device == "cuda") if is_offloaded else OffloadPolicy()
     policy = MixedPrecisionPolicy(
         param_dtype=rank.dtype,
         reduce_dtype=torch.float32,
@@ -142,7 +151,7 @@ def shard(model: Any, rank: Rank) -> Root:
         for weight in module.parameters():
             if weight.requires_grad and not isinstance(weight, DTensor):
                 weight.data = weight.data.float()
-        part = fully_shard(module, mesh=rank.mesh, mp_policy=policy)
+        part = fully_shard(module, mesh=rank.mesh, mp_policy=policy, offload_policy=offload)
         part.set_gradient_divide_factor(1.0)
         part.set_force_sum_reduction_for_comms(True)
         # Gathered weights learn here whether they are trained; later an adapter may be switched off just then.
@@ -154,9 +163,9 @@ def shard(model: Any, rank: Rank) -> Root:
 class Whole:
     """A model in one piece that follows the weights of the same model in parts."""
 
-    def __init__(self, model: Any | None, sharded: Any, dtype: torch.dtype) -> None:
+    def __init__(self, model: Any | None, sharded: Any, rank: Rank) -> None:
         """`model` is None on ranks that only help to gather. Call this before the first pass: see `weights`."""
-        self.model, self.dtype = model, dtype
+        self.model, self.rank = model, rank
         self.weights: dict[str, Any] = dict(sharded.named_parameters())
         """The parts. A pass may leave gathered weights in their place in the module."""
         self.is_stale = False
@@ -169,7 +178,7 @@ class Whole:
         copies = dict(self.model.named_parameters()) if self.model is not None else {}
         for name, weight in self.weights.items():
             if weight.requires_grad:
-                full = gathered(weight.to(self.dtype))
+                full = gathered(weight.to(self.rank.dtype).to(self.rank.device))
                 if name in copies:
                     copies[name].copy_(full)
         self.is_stale = False
@@ -205,8 +214,11 @@ class RankWorkers(LocalWorkers):
         params: SamplingParams,
     ) -> list[Episode]:
         """Play some groups of a rollout, given by number and tag. Levels and noise follow from the number alone."""
-        self.wholes["actor"].refresh()
+        self.policy()
         if not groups:
+            return []
+        if self.agent.follow is not None:
+            self.agent.follow()
             return []
         key = (*groups, (group_size, "episodes each"))
         if key not in self._environments:
@@ -221,20 +233,24 @@ class RankWorkers(LocalWorkers):
         self.agent.engine.sync()
         return episodes
 
+    def policy(self) -> Any:
+        """The whole policy, with the newest weights; all ranks must call this."""
+        whole = self.wholes["actor"]
+        whole.refresh()
+        return whole.model
+
     def logprobs(self, batch: Batch) -> tuple[Tensor, Tensor]:
-        self.wholes["actor"].refresh()
         max_samples = self.config.actor_rollout_ref.rollout.log_prob_micro_batch_size_per_gpu
         team = ShardTeam(self.rank)
-        return score_logprobs(self.agent.model, batch, temperature=self.temperature, max_samples=max_samples, team=team)
+        return score_logprobs(self.policy(), batch, temperature=self.temperature, max_samples=max_samples, team=team)
 
     def cross_logprobs(
         self, prompts: Sequence[Sequence[int]], continuations: Sequence[Sequence[int]]
     ) -> tuple[Tensor, Tensor]:
         """The columns of this rank: every world_size-th prompt."""
-        self.wholes["actor"].refresh()
         own = prompts[self.rank.number :: self.rank.world_size]
         size = self.config.collapse_detection.micro_batch_size
-        return cross_logprobs(self.agent.model, own, continuations, micro_batch_size=size)
+        return cross_logprobs(self.policy(), own, continuations, micro_batch_size=size)
 
     def update_actor(self, batch: Batch, *, step: int) -> Metrics:
         self.wholes["actor"].is_stale = True
@@ -258,7 +274,7 @@ class RankWorkers(LocalWorkers):
     def load_optimizers(self, folder: Path) -> None:
         """This rank's parts of the optimizers in a checkpoint, whatever number of ranks saved it."""
         for role, learner in self.learners.items():
-            load_optimizer(learner, folder / role)
+            load_optimizer(learner.optimizer, folder / role)
             self.wholes[role].is_stale = True
 
     def close(self) -> None:
@@ -274,16 +290,16 @@ def gathered_state(optimizer: Optimizer, rank: Rank) -> dict[str, Tensor]:
         state |= {f"{name}.master": weight.detach() for name, weight in optimizer.weights.items()}
     found = {}
     for key, tensor in state.items():
-        full = gathered(tensor)
+        full = gathered(tensor.to(rank.device))
         if rank.number == 0:
             found[key] = full.cpu()
         rank.beat()
     return found
 
 
-def load_optimizer(learner: Learner, folder: Path) -> None:
+def load_optimizer(optimizer: Optimizer, folder: Path) -> None:
     """This rank's parts of a file that `gathered_state`, or one process, made."""
-    masters = learner.optimizer.masters
+    masters = optimizer.masters
     parts: dict[str, Tensor] = {}
     with safe_open(folder / OPTIMIZER_FILE, framework="pt") as file:
         for key in file.keys():  # noqa: SIM118 - not a dictionary
@@ -292,9 +308,10 @@ def load_optimizer(learner: Learner, folder: Path) -> None:
             if kind == "step" or not isinstance(master, DTensor):
                 parts[key] = file.get_tensor(key)
             else:
-                full = file.get_tensor(key).to(master.device)
-                parts[key] = distribute_tensor(full, master.device_mesh, master.placements, src_data_rank=None)
-    learner.optimizer.load_state(parts)
+                full = file.get_tensor(key)
+                part = distribute_tensor(full, master.device_mesh, master.placements, src_data_rank=None)
+                parts[key] = part.to(master.device)
+    optimizer.load_state(parts)
 
 
 def part_of_environments(config: Config, groups: Sequence[tuple[int, str]], group_size: int) -> EsManager:

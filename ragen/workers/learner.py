@@ -42,7 +42,7 @@ class Learner:
 
     def __init__(self, model: Any, config: Any, *, total_steps: int, team: Team = SOLO) -> None:
         self.model, self.config, self.team = model, config, team
-        self.device = next(model.parameters()).device
+        self.device = team.device_of(model)
         self.optimizer = Optimizer(model, config.optim, grad_clip=config.grad_clip, total_steps=total_steps)
 
     def train_on(
@@ -132,18 +132,18 @@ def for_each_micro_batch(
     team: Team = SOLO,
 ) -> list[Tensor]:
     """Scores without gradient, as [batch, seq] tensors on the CPU; `score` returns values of the masked tokens."""
-    device = next(model.parameters()).device
-    results: list[Tensor] = []
+    device = team.device_of(model)
+    parts: list[tuple[list[int], Tensor, tuple[Tensor, ...]]] = []
     with torch.no_grad():
         for chosen, micro in team.passes(batch, partial(micro_batches, max_samples=max_samples)):
             ids, packing = pack(micro.ids, device, mask=micro.mask)
             with packed_attention(model, packing):
-                scores = team.run(partial(score, micro, ids, packing))
-            if not results:
-                results = [torch.zeros_like(batch.mask) for _ in scores]
-            for result, flat in zip(results, scores if chosen else (), strict=bool(chosen)):
-                width = micro.mask.shape[1]
-                result[torch.tensor(chosen), :width] = scatter(flat.float().cpu(), micro.mask)
+                parts.append((chosen, micro.mask, team.run(partial(score, micro, ids, packing))))
+    results = [torch.zeros_like(batch.mask) for _ in parts[0][2]]
+    # Fetched only now: the CPU prepares a pass while the GPU is at work on the one before.
+    for chosen, mask, scores in parts:
+        for result, flat in zip(results, scores if chosen else (), strict=bool(chosen)):
+            result[torch.tensor(chosen), : mask.shape[1]] = scatter(flat.float().cpu(), mask)
     return team.sum_tensors(results)
 
 

@@ -89,11 +89,15 @@ class LocalWorkers:
     def update_actor(self, batch: Batch, *, step: int) -> Metrics:
         return self.actor.update(batch, step=step) | self.refresh_engine()
 
+    def policy(self) -> Any:
+        """The trained model, whole."""
+        return self.actor.model
+
     def refresh_engine(self) -> Metrics:
         """Hand the actor's weights to an engine that plays with a copy of them."""
         if self.agent.load_weights is None:
             return {}
-        model = self.actor.model
+        model = self.policy()
         weights = merged_state(model) if has_adapter(model) else model.state_dict()
         return self.agent.load_weights(weights, partial(text_logprobs, model))
 

@@ -5,21 +5,24 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from ragen.workers.packed import Packing
+from ragen.workers.packed import Packing, to_device
 
 
 def masked_rows(mask: Tensor, packing: Packing) -> Tensor:
     """Packed index of the hidden state before each masked token, in row-major order of `mask` [batch, seq]."""
-    rows, columns = (index.to(packing.to_padded.device) for index in mask.nonzero(as_tuple=True))
-    return packing.to_padded[rows, columns - 1]
+    rows, columns = mask.cpu().nonzero(as_tuple=True)
+    device = packing.to_padded.device
+    return packing.to_padded[to_device(rows, device), to_device(columns - 1, device)]
 
 
 def masked_targets(ids: Sequence[Sequence[int]], mask: Tensor) -> Tensor:
     """The masked tokens, in row-major order."""
-    return torch.tensor([ids[row][column] for row, column in mask.nonzero().tolist()], dtype=torch.long)
+    parts = [np.array(row, np.int64)[np.flatnonzero(chosen[: len(row)])] for row, chosen in zip(ids, mask.numpy())]
+    return torch.from_numpy(np.concatenate(parts))
 
 
 def hidden_states(model: Any, ids: Tensor, packing: Packing) -> Tensor:

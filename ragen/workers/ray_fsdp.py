@@ -1,6 +1,6 @@
 """Workers in many processes, one for each GPU (or CPU slot), placed by Ray; see fsdp.py for what each of them does.
 
-The driver holds episodes, filter and advantages and calls all ranks at once. It also keeps the store through which the
+The driver calls all ranks at once (ray_workers.py says with what). It also keeps the store through which the
 ranks find each other and in which each of them notes what it is doing: a rank that is stuck still can be read about.
 """
 
@@ -10,26 +10,20 @@ import logging
 import os
 import signal
 import sys
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
 from torch.distributed import PrefixStore, TCPStore
 
 from ragen.config.schema import Config
-from ragen.engine.base import SamplingParams
 from ragen.errors import ConfigError, MissingExtra, RagenError, WorkerError
-from ragen.llm_agent.build import build_chat
-from ragen.llm_agent.es_manager import EsManager
-from ragen.types import Episode, Metrics
 from ragen.workers.batch import Batch
 from ragen.workers.fsdp_watch import IDLE, Watch, notes
-from ragen.workers.gradients import Gradient
 
 try:
     import ray
@@ -123,8 +117,9 @@ class Ranks:
 
     def __init__(self, config: Config, *, device: str) -> None:
         trainer, ray_init = config.trainer, config.ray_kwargs.ray_init
-        self.device, size = device, trainer.n_gpus_per_node * trainer.nnodes
+        self.device, size = device, config.num_ranks
         self._is_own = not ray.is_initialized()
+        self._on_sigterm = signal.getsignal(signal.SIGTERM)  # Ray sets one of its own, and leaves it
         if self._is_own:
             _start_ray(ray_init.address, ray_init.num_cpus, num_ranks=size, device=device)
         try:
@@ -172,6 +167,13 @@ class Ranks:
         except (GetTimeoutError, RayActorError) as error:
             raise WorkerError(f"The workers did not start within {START_S:.0f} s: {error}") from error
 
+    def where(self, count: int) -> str:
+        """Processes of the first ranks, by machine: 10.0.0.1 (4711, 4712), 10.0.0.2 (815)"""
+        pids: dict[str, list[str]] = {}
+        for address, pid in self.places[:count]:
+            pids.setdefault(address, []).append(str(pid))
+        return ", ".join(f"{address} ({', '.join(found)})" for address, found in pids.items())
+
     def close(self) -> None:
         """End all processes, and Ray if it was started here."""
         here = ray.util.get_node_ip_address() if ray.is_initialized() else ""
@@ -187,6 +189,8 @@ class Ranks:
             remove_placement_group(self._group)
         if self._is_own:
             ray.shutdown()
+            if threading.current_thread() is threading.main_thread():
+                signal.signal(signal.SIGTERM, self._on_sigterm)
 
 
 def _start_ray(address: str | None, num_cpus: int | None, *, num_ranks: int, device: str) -> None:
@@ -205,12 +209,13 @@ def _start_ray(address: str | None, num_cpus: int | None, *, num_ranks: int, dev
     try:
         ray.init(address=address or "local", logging_level=logging.ERROR, **resources)
     except (ConnectionError, RuntimeError, ValueError) as error:
-        reason = str(error).strip().splitlines()[0]
-        raise RagenError(f"ray_kwargs.ray_init.address={address}: Ray does not start: {reason}") from error
+        reason = str(error).strip().splitlines()[0].rstrip(".")
+        secret = " If the cluster has a secret: export RAY_AUTH_MODE=token (docs/multi_gpu.md)." if address else ""
+        raise RagenError(f"ray_kwargs.ray_init.address={address}: Ray does not start: {reason}.{secret}") from error
 
 
-class RayWorkers:
-    """The same as LocalWorkers, on several devices."""
+class RankCalls:
+    """Workers of the same kind on all ranks, called at once and watched meanwhile."""
 
     def __init__(
         self,
@@ -218,17 +223,15 @@ class RayWorkers:
         builder: Callable[[Any], Any],
         ranks: Ranks,
         *,
-        tokenizer: Any,
         memory_advice: str,
         owns_ranks: bool,
     ) -> None:
         """`builder` makes the workers of a rank, in its process. `ranks` that are not owned outlive this."""
         trainer = config.trainer
-        self.config, self.tokenizer, self.ranks = config, tokenizer, ranks
-        self.chat = build_chat(config, tokenizer)
+        self.config, self.ranks = config, ranks
         self._memory_advice, self._owns_ranks = memory_advice, owns_ranks
-        self.world_size = trainer.n_gpus_per_node * trainer.nnodes
-        self._actors = ranks.actors[: self.world_size]
+        self.world_size = config.num_ranks
+        self.actors = ranks.actors[: self.world_size]
         self._is_broken = False
         host = ray.util.get_node_ip_address()
         self._server = TCPStore(host, 0, is_master=True, wait_for_workers=False)
@@ -245,87 +248,29 @@ class RayWorkers:
                 timeout_s=max(1800.0, 2 * self._stop_s),
                 is_balanced=trainer.balance_batch,
             )
-            for number, actor in enumerate(self._actors)
+            for number, actor in enumerate(self.actors)
         ]
-        self._wait("start", built)
-
-    # What the trainer asks for
-
-    def rollout(
-        self, environments: EsManager, *, base_seed: int, noise_seed: int, params: SamplingParams
-    ) -> list[Episode]:
-        """Whole groups are dealt out; the answer does not depend on who plays which."""
-        groups = list({seat.group_id: seat.tag for seat in environments.seats}.items())
-        size, world_size = environments.group_size, self.world_size
-        fixed = {"base_seed": base_seed, "noise_seed": noise_seed, "params": params}
-        calls = [
-            actor.call.remote("play", True, groups[number::world_size], size, **fixed)
-            for number, actor in enumerate(self._actors)
-        ]
-        episodes = [episode for part in self._wait("play", calls) for episode in part]
-        return sorted(episodes, key=lambda episode: (episode.group_id, episode.member))
-
-    def logprobs(self, batch: Batch) -> tuple[Tensor, Tensor]:
-        return self._ask("logprobs", batch)
-
-    def ref_logprobs(self, batch: Batch) -> Tensor:
-        return self._ask("ref_logprobs", batch)
-
-    def values(self, batch: Batch) -> Tensor:
-        return self._ask("values", batch)
-
-    def cross_logprobs(
-        self, prompts: Sequence[Sequence[int]], continuations: Sequence[Sequence[int]]
-    ) -> tuple[Tensor, Tensor]:
-        calls = [actor.call.remote("cross_logprobs", True, prompts, continuations) for actor in self._actors]
-        parts = self._wait("cross_logprobs", calls)
-        sums = torch.zeros(len(continuations), len(prompts), dtype=torch.float64)
-        for number, (columns, _) in enumerate(parts):
-            sums[:, number :: self.world_size] = columns
-        return sums, parts[0][1]
-
-    def update_actor(self, batch: Batch, *, step: int) -> Metrics:
-        return self._ask("update_actor", batch, step=step)
-
-    def update_critic(self, batch: Batch, *, step: int) -> Metrics:
-        return self._ask("update_critic", batch, step=step)
-
-    def gradient_components(
-        self, batch: Batch, buckets: Mapping[str, Sequence[Sequence[int]]]
-    ) -> dict[str, dict[str, Gradient]]:
-        return self._ask("gradient_components", batch, buckets)
-
-    @property
-    def saves_all(self) -> bool:
-        roles = [self.config.actor_rollout_ref.actor] + ([self.config.critic] if self.config.uses_critic else [])
-        return all({"optimizer", "extra"} <= set(role.checkpoint.save_contents) for role in roles)
-
-    def savers(self) -> dict[str, Callable[[Path], None]]:
-        """All ranks gather, the first one writes: it must see the folder under the same path as the driver."""
-
-        def saver(role: str) -> Callable[[Path], None]:
-            return lambda folder: self._ask("save", role, folder.absolute())
-
-        return {role: saver(role) for role in ("actor", "critic") if role == "actor" or self.config.uses_critic}
-
-    def synchronize(self) -> None:
-        """Every call has waited for the devices already."""
+        try:
+            self.wait("start", built)
+        except BaseException:
+            if owns_ranks:
+                ranks.close()
+            raise
+        print(f"Workers: {self.world_size} on {ranks.device}, {ranks.where(self.world_size)}", flush=True)
 
     def close(self) -> None:
         if self._owns_ranks:
             self.ranks.close()
         elif not self._is_broken:
-            ray.get([actor.release.remote() for actor in self._actors], timeout=60)
+            ray.get([actor.release.remote() for actor in self.actors], timeout=60)
 
-    # Calling and watching
-
-    def _ask(self, method: str, *args: Any, **kwargs: Any) -> Any:
+    def ask(self, method: str, *args: Any, **kwargs: Any) -> Any:
         """Call all ranks with the same arguments; they have the same answer."""
-        shared = [ray.put(arg) if isinstance(arg, Batch) else arg for arg in args]
-        calls = [actor.call.remote(method, number == 0, *shared, **kwargs) for number, actor in enumerate(self._actors)]
-        return self._wait(method, calls)[0]
+        shared = [ray.put(arg) if isinstance(arg, Batch | list) else arg for arg in args]
+        calls = [actor.call.remote(method, number == 0, *shared, **kwargs) for number, actor in enumerate(self.actors)]
+        return self.wait(method, calls)[0]
 
-    def _wait(self, phase: str, calls: Sequence[Any]) -> list[Any]:
+    def wait(self, phase: str, calls: Sequence[Any]) -> list[Any]:
         """The answers of all ranks; a WorkerError when one died or failed, or when nothing moves any more."""
         number_of = {call: number for number, call in enumerate(calls)}
         answers: dict[int, Any] = {}

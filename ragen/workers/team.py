@@ -7,8 +7,9 @@ has in the loss of its mini batch. A team says which samples are this rank's, an
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
+import torch
 from torch import Tensor
 
 from ragen.workers.batch import Batch
@@ -20,6 +21,10 @@ T = TypeVar("T")
 
 class Team(Protocol):
     """How the work on one model is shared."""
+
+    def device_of(self, model: Any) -> torch.device:
+        """Where the model computes. Its weights may be elsewhere between the passes."""
+        ...
 
     def passes(self, batch: Batch, cut: Cut) -> Iterator[tuple[list[int], Batch]]:
         """Indices and samples of each of this process's forward passes.
@@ -44,6 +49,9 @@ class Team(Protocol):
 
 class Solo:
     """One process does everything."""
+
+    def device_of(self, model: Any) -> torch.device:
+        return next(model.parameters()).device
 
     def passes(self, batch: Batch, cut: Cut) -> Iterator[tuple[list[int], Batch]]:
         for chosen in cut(batch.ids):

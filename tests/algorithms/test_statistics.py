@@ -33,5 +33,10 @@ def test_success_uses_wilson_for_single_episodes_and_clusters_otherwise():
     assert success_interval([True, True, False, False], [0, 0, 1, 1]).high == 1
 
 
+def test_levels_that_all_fail_or_all_succeed_count_as_one_trial_each():
+    assert success_interval([False] * 4, [0, 0, 1, 1]) == proportion_interval(0, 2)
+    assert success_interval([True] * 4, [0, 0, 1, 1]) == proportion_interval(2, 2)
+
+
 def test_an_estimate_prints_its_interval():
     assert f"{proportion_interval(8, 10):.2f}" == "0.80 [0.49, 0.94]"

@@ -39,7 +39,8 @@ def test_json_is_the_plain_tree(capsys: pytest.CaptureFixture):
 
 def test_a_mistake_is_one_message_and_exit_status_1(capsys: pytest.CaptureFixture):
     assert main(["seed.trian=5"]) == 1
-    assert capsys.readouterr().err == "seed.trian: unknown key. Did you mean seed.train? All keys: ragen config\n"
+    message = "error: seed.trian: unknown key. Did you mean seed.train? All keys: ragen config\n"
+    assert capsys.readouterr().err == message
 
 
 def test_every_key_has_a_sentence_and_every_section_a_docstring():

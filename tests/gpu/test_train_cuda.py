@@ -56,14 +56,17 @@ def test_common_beginnings_in_bfloat16_agree_with_whole_sequences(family):
         assert (found - expected).norm() < 1.5 * (unshared - expected).norm() + 0.01 * expected.norm()
 
 
-@pytest.mark.parametrize("estimator", ["gae", "grpo"])
-@pytest.mark.parametrize("is_checkpointed", [True, False])
-def test_the_trainer_trains_and_resumes(tmp_path, estimator, is_checkpointed):
+@pytest.mark.parametrize(
+    ("estimator", "is_checkpointed", "rank"),
+    [("gae", True, 0), ("gae", False, 0), ("grpo", True, 0), ("grpo", False, 4)],
+)
+def test_the_trainer_trains_and_resumes(tmp_path, estimator, is_checkpointed, rank):
     def overrides(steps: int) -> list[str]:
         return [
             f"trainer.default_local_dir={tmp_path}",
             f"trainer.total_training_steps={steps}",
             f"algorithm.adv_estimator={estimator}",
+            f"lora.rank={rank}",
             f"actor_rollout_ref.model.enable_gradient_checkpointing={is_checkpointed}",
             "actor_rollout_ref.actor.use_kl_loss=True",
             "actor_rollout_ref.actor.kl_loss_coef=0.01",

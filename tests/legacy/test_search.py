@@ -1,13 +1,16 @@
 """The hyper-parameter search: what it plans, runs, stores and goes on with."""
 
+import itertools
 import json
 import shutil
 import signal
 import subprocess
 import time
+from functools import reduce
 from pathlib import Path
 
 import pytest
+import yaml
 
 from ragen.errors import ConfigError
 from ragen.legacy import search
@@ -145,16 +148,65 @@ def test_a_failing_run_is_counted_and_nothing_is_stored(here, monkeypatch, capsy
     assert not (here / BEST.format(2)).exists()
 
 
+KEYS = {
+    "train_batch_size": "es_manager.train.env_groups",
+    "n_rollout": "es_manager.train.group_size",
+    "actor_lr": "actor_rollout_ref.actor.optim.lr",
+    "kl_coef": "actor_rollout_ref.actor.kl_loss_coef",
+    "max_turns": "agent_proxy.max_turn",
+    "temperature": "actor_rollout_ref.rollout.temperature",
+}
+
+
+def values_of(run: Path) -> dict[str, float]:
+    """The searched values as they stand in the configuration that a run was started with."""
+    config = yaml.safe_load((run / "config.yaml").read_text())
+    return {name: reduce(dict.__getitem__, key.split("."), config) for name, key in KEYS.items()}
+
+
 @pytest.mark.slow
-@pytest.mark.timeout(1000)
-@pytest.mark.parametrize("index", [0, 2, 3])
-def test_the_other_groups_run_to_their_end(index, tmp_path):
-    group = index + 1
-    words = [*COMMANDS[index], *SMALL, *(FEW if group > 1 else [])]
-    process = start(words, tmp_path)
-    output, _ = process.communicate(timeout=900)
-    assert process.returncode == 0, output
-    best = json.loads((tmp_path / BEST.format(group)).read_text())
-    runs = list((tmp_path / "checkpoints" / "RAGEN").iterdir())
-    assert len(runs) == len(planned("--search_group", str(group)))
-    assert best["score"] == max(read_metrics(run)[-1]["val-env/TwoArmedBandit/score"] for run in runs)
+@pytest.mark.timeout(2400)
+def test_all_groups_run_to_their_end_each_with_the_best_of_those_before(tmp_path):
+    settled: dict[str, float] = {}
+    done: set[Path] = set()
+    for group, words in enumerate(COMMANDS, start=1):
+        process = start([*words, *SMALL], tmp_path)
+        output, _ = process.communicate(timeout=600)
+        assert process.returncode == 0, output
+        assert "has not been searched" not in output
+        runs = set((tmp_path / "checkpoints" / "RAGEN").iterdir()) - done
+        done |= runs
+        grid = search.GROUPS[group]
+        played = {run.name: values_of(run) for run in runs}
+        assert {tuple(values[name] for name in grid) for values in played.values()} == {
+            tuple(map(float, values)) for values in itertools.product(*grid.values())
+        }
+        assert all(values[name] == best for values in played.values() for name, best in settled.items())
+        stored = json.loads((tmp_path / BEST.format(group)).read_text())
+        scores = {run.name: read_metrics(run)[-1]["val-env/TwoArmedBandit/score"] for run in runs}
+        assert stored["score"] == max(scores.values()) == scores[stored["experiment_name"]]
+        assert {name: stored[name] for name in KEYS} == played[stored["experiment_name"]]
+        settled |= {name: stored[name] for name in grid}
+    assert len(done) == 28
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_a_search_gives_every_run_its_workers(here, capfd):
+    pytest.importorskip("ray")
+    words = [
+        "--env_name=two_armed_bandit",
+        "--search_group",
+        "2",
+        "--n_gpus",
+        "2",
+        "--micro_batch_size",
+        "2",
+        "--parallel",
+    ]
+    assert search.main([*words, *FEW, *SMALL]) == 0
+    assert "2xCPU" in capfd.readouterr().out
+    logs = sorted(Path("log/terminal/hyper_param_search_logs").glob("*.log"))
+    assert len(logs) == 4
+    assert all("Workers: 2 on cpu, " in log.read_text() for log in logs)
+    assert json.loads(Path(BEST.format(2)).read_text())["actor_lr"] in (5e-7, 1e-6, 5e-6, 1e-5)

@@ -12,6 +12,7 @@ from ragen.legacy.command import main
 from ragen.legacy.settings import LEGACY_DIR, flatten, parse_value, read_settings, read_yaml
 from ragen.legacy.table import TABLE, to_markdown
 from ragen.legacy.translate import to_override, translate
+from ragen.sft.config import load_sft
 
 ROOT = Path(__file__).parents[2]
 
@@ -109,6 +110,13 @@ def test_two_gpus_get_two_ids_and_share_the_micro_batch():
     config = modern("sokoban", "system.n_gpus=2", "training.micro_batch_size=4")
     assert (config.trainer.n_gpus_per_node, config.system.CUDA_VISIBLE_DEVICES) == (2, "0,1")
     assert config.micro_batch_size_per_gpu == 2
+
+
+@pytest.mark.parametrize("key", ["system.n_gpus", "sft.training.num_gpus"])
+def test_supervised_training_counts_its_own_gpus_or_those_of_the_system(key):
+    changes = [change.override for change in translate(read_settings("sokoban", ["rl_or_sft=sft", f"{key}=2"], {}))]
+    config, _ = load_sft("base", changes)
+    assert (config.trainer.n_gpus_per_node, config.system.CUDA_VISIBLE_DEVICES) == (2, "0,1")
 
 
 @pytest.mark.parametrize(

@@ -15,12 +15,13 @@ from ragen.llm_agent.build import build_agent
 from ragen.llm_agent.es_manager import EsManager
 from ragen.models.load import load_tokenizer
 from ragen.models.resolve import resolve_model
+from ragen.sft.data import Chunk, Demonstrator, training_samples
 from ragen.sft.muon import orthogonalize
-from ragen.sft.teacher import demonstrations, play_policy
+from ragen.sft.teacher import play_policy
 from ragen.sft.tiny import RECIPES, family_config, make, make_model, make_tokenizer, validation
 from ragen.sft.tokenizer import phrases
 from ragen.sft.train import batches, reply_loss, train
-from ragen.types import Sample
+from ragen.types import Episode, Sample
 
 GAMES = {
     "Bandit": ("_1_bandit", ()),
@@ -46,6 +47,15 @@ def eval_config(tag: str, levels: int, model_path: str = "tiny"):
             *overrides,
         ],
     )
+
+
+def demonstrations(config, tokenizer, *, noise: float, base_seed: int, seed: int) -> tuple[list[Sample], list[Episode]]:
+    """A round of demonstrations on the training environments of a config."""
+    train_set = config.es_manager.train
+    [tag] = train_set.env_configs.tags
+    chunk = Chunk(tag=tag, first_seed=base_seed, num_levels=train_set.env_groups, noise_seed=seed)
+    episodes = Demonstrator(config, tokenizer, noise=noise)(chunk)
+    return training_samples(config, episodes), episodes
 
 
 @pytest.mark.parametrize("tag", GAMES)

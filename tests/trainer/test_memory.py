@@ -26,6 +26,32 @@ def test_ppo_with_half_a_billion_parameters_fits_in_24_gb_with_the_defaults():
     assert need().total < 23e9
 
 
+@pytest.mark.parametrize(
+    ("shape", "num_parameters", "micro_batch", "measured"),
+    [
+        ({"hidden_size": 896, "num_hidden_layers": 24, "intermediate_size": 4864}, 494_032_768, 8, 29.5),
+        ({"hidden_size": 896, "num_hidden_layers": 24, "intermediate_size": 4864}, 494_032_768, 32, 63.2),
+        ({"hidden_size": 2048, "num_hidden_layers": 36, "intermediate_size": 11008}, 3_085_938_688, 4, 120.8),
+    ],
+)
+def test_the_estimate_is_near_what_an_h200_measured(shape, num_parameters, micro_batch, measured):
+    """docs/performance.md: PPO with a reference, sequences of 1506 tokens, no gradient checkpointing."""
+    model = Qwen2Config(**shape, num_attention_heads=14, num_key_value_heads=2, vocab_size=151936)
+    config = load_config(
+        "_2_sokoban",
+        [
+            f"micro_batch_size_per_gpu={micro_batch}",
+            "actor_rollout_ref.rollout.max_model_len=1506",
+            "actor_rollout_ref.rollout.response_length=100",
+            "actor_rollout_ref.actor.use_kl_loss=True",
+            "actor_rollout_ref.model.enable_gradient_checkpointing=False",
+            "trainer.gradient_analysis_mode=False",
+        ],
+    )
+    estimate = estimate_memory(config, model, num_parameters, device_memory=150e9)
+    assert estimate.total / GIB == pytest.approx(measured, rel=0.1)
+
+
 def test_a_critic_a_reference_and_adapters_change_the_need():
     assert need().total - need("algorithm.adv_estimator=grpo").total == pytest.approx(14 * 494e6)
     assert need("actor_rollout_ref.actor.use_kl_loss=True").weights == 3 * 494e6 * 2
@@ -37,6 +63,21 @@ def test_several_gpus_hold_a_part_each_and_a_whole_policy():
     assert eight.weights == 494e6 * 2
     assert eight.optimizer == need().optimizer / 8
     assert eight.total < need().total
+
+
+def test_offloaded_parts_count_for_the_cpu():
+    offload = "actor_rollout_ref.actor.fsdp_config.offload_policy=True"
+    one = need(offload)
+    assert one.weights == 494e6 * 2, "the whole policy plays"
+    assert (one.optimizer, one.gradients) == (0, 0)
+    assert one.host == (12 + 12 + 8 + 4) * 494e6, (
+        "weights and moments of both, two gradients of the actor, one of the critic"
+    )
+    assert "GiB of the CPU's memory" in str(one)
+    actor_only = need(offload, "critic.fsdp_config.offload_policy=False")
+    assert actor_only.optimizer == 12 * 494e6
+    two = need(offload, "trainer.n_gpus_per_node=2", "system.CUDA_VISIBLE_DEVICES='0,1'")
+    assert two.host == one.host / 2
 
 
 def test_a_run_that_cannot_fit_is_refused_with_advice(monkeypatch):

@@ -98,6 +98,23 @@ def test_ranks_train_as_one_process_does(case, ranks, tmp_path):
     assert many.outcomes[2]["actor/grad_norm"] > 0
 
 
+OFFLOAD = "actor_rollout_ref.actor.fsdp_config.offload_policy=True"
+
+
+def test_parts_in_the_memory_of_the_cpu_train_the_same(ranks, tmp_path):
+    """One rank, too: a GPU that is too small for moments trains with them elsewhere."""
+    changes = (
+        "actor_rollout_ref.actor.use_kl_loss=True",
+        "actor_rollout_ref.actor.kl_loss_coef=0.1",
+        "actor_rollout_ref.actor.grad_clip=0.1",
+        *ANALYSIS,
+    )
+    one = train(tmp_path / "one", *changes)
+    assert one.outcomes[2]["actor/grad_norm"] > 0.1, "clipped"
+    for num_ranks in (1, 2):
+        assert_same_run(one, train_on(ranks, num_ranks, tmp_path / f"{num_ranks}", OFFLOAD, *changes))
+
+
 @pytest.mark.parametrize("changes", [(), ("lora.rank=4",)], ids=["all weights", "LoRA"])
 def test_a_checkpoint_does_not_know_the_number_of_ranks(changes, ranks, tmp_path):
     saved = train_on(ranks, 2, tmp_path / "2", "trainer.test_freq=0", *changes)

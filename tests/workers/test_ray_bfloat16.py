@@ -9,6 +9,7 @@ import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
 from safetensors.torch import load_file, save_file
+from torch.distributed.fsdp import CPUOffloadPolicy
 
 from ragen.config.schema import LoraConfig
 from ragen.workers.actor import Actor
@@ -31,7 +32,7 @@ def actor_of(model, **changes) -> Actor:
     return Actor(model, actor_config(), temperature=1.0, total_steps=10, **changes)
 
 
-LORA_RANKS = {"all weights": 0, "LoRA": 2}
+LORA_RANKS = {"all weights": 0, "LoRA": 2, "offloaded": 0, "offloaded LoRA": 2}
 
 
 @pytest.fixture(scope="module")
@@ -51,16 +52,18 @@ def train_all(number: int, root: str) -> None:
     mesh = dist.device_mesh.init_device_mesh("cpu", (2,))
     rank = Rank(number=number, world_size=2, mesh=mesh, dtype=torch.bfloat16, is_balanced=True, beat=lambda: None)
     for case, lora_rank in LORA_RANKS.items():
-        train_in_parts(rank, Path(root) / case, lora_rank)
+        train_in_parts(rank, Path(root) / case, lora_rank, is_offloaded="offloaded" in case)
     dist.destroy_process_group()
 
 
-def train_in_parts(rank: Rank, folder: Path, lora_rank: int) -> None:
+def train_in_parts(rank: Rank, folder: Path, lora_rank: int, *, is_offloaded: bool) -> None:
     """Update, gather and load again; the first rank writes what was found."""
     model = bfloat16_model(lora_rank)
     policy = deepcopy(model)
-    team = ShardTeam(rank, shard(model, rank))
-    whole = Whole(policy, model, rank.dtype)
+    root = shard(model, rank, is_offloaded=is_offloaded)
+    assert is_offloaded is isinstance(root._get_fsdp_state()._fsdp_param_group.offload_policy, CPUOffloadPolicy)
+    team = ShardTeam(rank, root)
+    whole = Whole(policy, model, rank)
     actor = actor_of(model, team=team)
     metrics = actor.update(random_batch(), step=1)
     whole.is_stale = True
@@ -72,8 +75,8 @@ def train_in_parts(rank: Rank, folder: Path, lora_rank: int) -> None:
         (folder / "metrics").write_text(json.dumps(metrics))
     dist.barrier()
     again = bfloat16_model(lora_rank)
-    loaded = actor_of(again, team=ShardTeam(rank, shard(again, rank)))
-    load_optimizer(loaded, folder)
+    loaded = actor_of(again, team=ShardTeam(rank, shard(again, rank, is_offloaded=is_offloaded)))
+    load_optimizer(loaded.optimizer, folder)
     for name, master in actor.optimizer.masters.items():
         assert torch.equal(gathered(loaded.optimizer.masters[name]), gathered(master)), name
 

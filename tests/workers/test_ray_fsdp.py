@@ -2,7 +2,7 @@
 
 import pytest
 
-from ragen.errors import MissingExtra
+from ragen.errors import ConfigError, MissingExtra
 from ragen.trainer.start import plan_start
 from ragen.workers.fsdp import deal, part_of_environments
 from ragen.workers.fsdp_watch import IDLE, Watch
@@ -31,6 +31,14 @@ def test_samples_with_a_common_beginning_stay_together():
     assert deal(mixed, 2, is_balanced=True) == [[0, 2, 4, 6], [1, 3, 5, 7]]
 
 
+def test_a_common_beginning_is_work_only_once():
+    """Four samples of 110 tokens that share 100 are 140 tokens of work, less than three others of 50."""
+    group = [[1] * 100 + [n] * 10 for n in range(2, 6)]
+    others = [[n] * 50 for n in range(6, 9)]
+    assert deal(group + others, 2, is_balanced=True) == [[0, 1, 2, 3], [4, 5, 6]]
+    assert deal([[7] * 60] * 3, 2, is_balanced=True) == [[0], [1, 2]], "equal samples, too"
+
+
 def test_groups_keep_their_numbers_and_tags_on_every_rank(tmp_path):
     groups = [(0, "Bandit"), (3, "Bandit"), (5, "FrozenLake")]
     environments = part_of_environments(small_config(tmp_path), groups, 2)
@@ -41,11 +49,23 @@ def test_groups_keep_their_numbers_and_tags_on_every_rank(tmp_path):
     environments.close()
 
 
-def test_without_ray_several_devices_are_refused_before_anything_starts(tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        ("trainer.n_gpus_per_node=2", "n_gpus_per_node=2"),
+        ("critic.fsdp_config.offload_policy=True", r"offload_policy=True \(critic\)"),
+    ],
+)
+def test_without_ray_models_in_parts_are_refused_before_anything_starts(change, named, tmp_path, monkeypatch):
     monkeypatch.setattr("ragen.trainer.start.importlib.util.find_spec", lambda name: None)
-    with pytest.raises(MissingExtra, match=r"n_gpus_per_node=2.*pip install -e '\.\[ray\]'"):
-        plan_start(small_config(tmp_path / "run", "trainer.n_gpus_per_node=2"))
+    with pytest.raises(MissingExtra, match=rf"{named}.*pip install -e '\.\[ray\]'"):
+        plan_start(small_config(tmp_path / "run", change))
     assert not (tmp_path / "run").exists()
+
+
+def test_the_offload_keys_of_other_code_bases_name_ours(tmp_path):
+    with pytest.raises(ConfigError, match=r"actor\.fsdp_config\.offload_policy=True moves weights"):
+        small_config(tmp_path, "actor_rollout_ref.actor.fsdp_config.param_offload=True")
 
 
 def test_the_watchdog_says_who_holds_up_whom():

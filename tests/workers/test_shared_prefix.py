@@ -93,7 +93,7 @@ def sampled(model, sequences: list[list[int]], *, share: bool) -> tuple[torch.Te
     with packed_attention(model, packing):
         hidden = hidden_states(model, ids, packing)[masked_rows(mask, packing)]
         logprobs, entropies = head_logprobs(
-            hidden, lambda states: logits_of(model, states), masked_targets(sequences, mask), with_entropy=True
+            hidden, lambda states: logits_of(model, states), masked_targets(sequences, mask)
         )
         weights = torch.linspace(-1, 1, len(logprobs))
         assert entropies is not None

@@ -1,0 +1,33 @@
+"""The model that supervised training starts from, or goes on with."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from ragen.config.schema import Config
+
+ROLE = "actor"
+"""Folder of the model in a checkpoint."""
+
+
+def base_model(config: Config) -> Path | str:
+    from ragen.models.resolve import resolve_model
+
+    tags = config.es_manager.train.env_configs.tags
+    env_types = sorted({config.custom_envs[tag].env_type for tag in tags})
+    return resolve_model(config.actor_rollout_ref.model.path, env_types=env_types)
+
+
+def build_model(config: Config, base: Path | str, checkpoint: Path | None) -> Any:
+    """The model to train: the base, or what a checkpoint made of it."""
+    from ragen.models.load import load_model
+    from ragen.trainer.build import prepare
+    from ragen.workers.lora import load_adapter
+
+    has_adapter = config.lora.rank > 0
+    weights = base if checkpoint is None or has_adapter else checkpoint / ROLE
+    model = prepare(config, load_model(weights, is_trained=True))
+    if checkpoint is not None and has_adapter:
+        load_adapter(model, checkpoint / ROLE)
+    return model

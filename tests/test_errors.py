@@ -1,0 +1,28 @@
+"""How a command ends: its exit status, and one line for what a user can meet."""
+
+import pytest
+
+from ragen.errors import ConfigError, reporting_errors
+
+
+def failing_with(error: BaseException):
+    def command() -> None:
+        raise error
+
+    return command
+
+
+def test_a_command_ends_with_its_own_status_or_success():
+    assert reporting_errors(lambda: None) == 0
+    assert reporting_errors(lambda: 3) == 3
+
+
+def test_mistakes_and_interruptions_are_one_line(capsys):
+    assert reporting_errors(failing_with(ConfigError("a is 1. Set it to 2."))) == 1
+    assert reporting_errors(failing_with(KeyboardInterrupt()), interrupted="Interrupted. Go on with b.") == 130
+    assert capsys.readouterr().err == "error: a is 1. Set it to 2.\nInterrupted. Go on with b.\n"
+
+
+def test_a_defect_keeps_its_traceback():
+    with pytest.raises(ZeroDivisionError):
+        reporting_errors(failing_with(ZeroDivisionError()))
