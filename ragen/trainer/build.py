@@ -126,7 +126,7 @@ def build_rank(config: Config, start: Start, rank: Rank) -> RankWorkers:
     _load_adapter(model, checkpoint, "actor")
     policy = deepcopy(model).eval()
     if parts.rollout.name == "vllm":
-        agent = vllm_agent(config, base, tokenizer, dtype=policy.dtype, has_weights=False, rank=rank.number)
+        agent = vllm_agent(config, base, tokenizer, dtype=policy.dtype, has_weights=False, joins_group=True)
     else:
         agent = native_agent(config, policy, tokenizer, max_num_seqs=cache_rows(config, model.config, device))
     team = ShardTeam(rank, shard(model, rank, is_offloaded=config.offloaded["actor"]))

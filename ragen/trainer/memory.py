@@ -84,7 +84,9 @@ def estimate_memory(
     rows = min(rollout.max_num_seqs, max(ceil(envs.env_groups / num_ranks) * envs.group_size for envs in sets))
     cache = rows * row_bytes(model_config, rollout.max_model_len, bytes_per_value)
     if device_memory is not None:
-        cache = min(cache, rollout.gpu_memory_utilization * device_memory)
+        share = rollout.gpu_memory_utilization * device_memory
+        # vLLM takes its whole share, with a copy of the weights in it, and leaves the GPU while a model trains.
+        cache = share if rollout.name == "vllm" else min(cache, share)
 
     samples = actor.ppo_micro_batch_size_per_gpu
     tokens = samples * rollout.max_model_len

@@ -66,7 +66,7 @@ class Optimizer:
             lr=config.lr,
             betas=config.betas,
             weight_decay=config.weight_decay,
-            fused=next(iter(self.masters.values())).is_cuda,
+            fused=True,
         )
 
     def learning_rate(self, training_step: int) -> float:
@@ -117,7 +117,5 @@ class Optimizer:
             if f"{name}.step" not in tensors:
                 continue
             step, *moments = (tensors[f"{name}.{key}"].clone() for key in ("step", "exp_avg", "exp_avg_sq"))
-            # AdamW keeps step counts on the CPU, or with the weights when it is fused.
-            step = step.to(master.device) if self.adam.param_groups[0]["fused"] else step
             exp_avg, exp_avg_sq = (moment.to(master.device) for moment in moments)
-            self.adam.state[master] = {"step": step, "exp_avg": exp_avg, "exp_avg_sq": exp_avg_sq}
+            self.adam.state[master] = {"step": step.to(master.device), "exp_avg": exp_avg, "exp_avg_sq": exp_avg_sq}

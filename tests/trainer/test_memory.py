@@ -58,6 +58,12 @@ def test_a_critic_a_reference_and_adapters_change_the_need():
     assert need("lora.rank=8").optimizer < 0.02 * need().optimizer
 
 
+def test_vllm_takes_its_whole_share():
+    rows = "actor_rollout_ref.rollout.max_num_seqs=1"
+    assert need(rows).cache < 0.1 * 24e9
+    assert need(rows, "actor_rollout_ref.rollout.name=vllm").cache == pytest.approx(0.3 * 24e9)
+
+
 def test_several_gpus_hold_a_part_each_and_a_whole_policy():
     eight = need("trainer.n_gpus_per_node=8", "system.CUDA_VISIBLE_DEVICES='0,1,2,3,4,5,6,7'")
     assert eight.weights == 494e6 * 2

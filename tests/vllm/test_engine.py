@@ -181,6 +181,14 @@ def test_a_context_longer_than_the_model_knows_is_refused():
         VllmEngine(PATH, TOKENIZER, dtype=torch.float32, max_model_len=3600)
 
 
-def test_a_machine_without_enough_gpus_says_so():
+def test_heads_that_cannot_be_shared_out_are_refused():
+    path = resolve_model("tiny", env_types=["sokoban"])
+    with pytest.raises(EngineError, match=r"heads \(3\) .* Change .*\.tensor_model_parallel_size"):
+        VllmEngine(path, load_tokenizer(path), dtype=torch.float32, max_model_len=1024, tensor_parallel_size=2)
+
+
+def test_a_machine_without_enough_gpus_says_so(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
     with pytest.raises(ConfigError, match="tensor_model_parallel_size is 2"):
         VllmEngine(PATH, TOKENIZER, dtype=torch.float32, tensor_parallel_size=2)

@@ -8,11 +8,10 @@ import pytest
 
 pytest.importorskip("vllm")
 
-from ragen.errors import ConfigError, EngineError
+from ragen.errors import EngineError
 from ragen.evaluation.command import main as evaluate
 from ragen.tracking.rundir import read_episodes, read_metrics
 from ragen.trainer.build import build_trainer
-from ragen.trainer.start import plan_start
 from ragen.types import Episode
 from ragen.workers.local import LocalWorkers, text_logprobs
 from tests.trainer.runs import LAKE, Run, small_config, train
@@ -107,8 +106,3 @@ def test_evaluations_agree(tmp_path):
         ours, theirs = (list(read_episodes(tmp_path / name / "episodes" / file)) for name in ("vllm", "native"))
         assert tokens(ours) == tokens(theirs)
     assert read_metrics(tmp_path / "vllm") == read_metrics(tmp_path / "native")
-
-
-def test_several_devices_are_refused(tmp_path):
-    with pytest.raises(ConfigError, match="name=vllm trains on one device"):
-        plan_start(small_config(tmp_path, VLLM, "trainer.n_gpus_per_node=2"))

@@ -1,0 +1,65 @@
+"""Two engines, one of which does what the other is told."""
+
+from queue import SimpleQueue
+from threading import Thread
+
+from ragen.engine.base import Request, SamplingParams
+from ragen.engine.scripted import ScriptedEngine
+from ragen.engine.shared import LeadingEngine, Orders, follow
+
+
+class NotingEngine(ScriptedEngine):
+    """Finishes one request a step, and remembers what was asked of it."""
+
+    def __init__(self) -> None:
+        super().__init__(lambda request: f"{request.session}", per_step=1)
+        self.calls: list[tuple] = []
+
+    def submit(self, request: Request) -> None:
+        self.calls.append(("submit", request.session))
+        super().submit(request)
+
+    def step(self):
+        finished = super().step()
+        self.calls.append(("step", [completion.session for completion in finished]))
+        return finished
+
+    def release(self, session: int) -> None:
+        self.calls.append(("release", session))
+        super().release(session)
+
+    def sync(self) -> None:
+        self.calls.append(("sync",))
+        super().sync()
+
+
+def request(session: int) -> Request:
+    return Request(session=session, prompt_ids=[1], params=SamplingParams(max_tokens=4), seed=0)
+
+
+def test_a_follower_makes_the_same_calls_in_the_same_order():
+    ours, theirs = NotingEngine(), NotingEngine()
+    channel: SimpleQueue[Orders | None] = SimpleQueue()
+    leader, follower = LeadingEngine(ours, channel.put), Thread(target=follow, args=(theirs, channel.get))
+    follower.start()
+    leader.submit(request(0))
+    leader.submit(request(1))
+    assert [completion.session for completion in leader.step()] == [0]
+    leader.release(0)
+    leader.submit(request(2))
+    leader.step()
+    leader.step()
+    leader.sync()
+    follower.join(timeout=10)
+    assert not follower.is_alive()
+    assert theirs.calls == ours.calls
+    assert theirs.calls == [
+        ("submit", 0),
+        ("submit", 1),
+        ("step", [0]),
+        ("release", 0),
+        ("submit", 2),
+        ("step", [1]),
+        ("step", [2]),
+        ("sync",),
+    ]
