@@ -11,10 +11,10 @@ PINNED_EXTRAS := dev,plot,gym,models,lora,sft,wandb,tensorboard,ray
 ENV ?= frozen_lake
 SCRATCH := /tmp/ragen-constraints
 
-# OpenMP threads that spin while they wait slow every other process on the machine down; all of this must be in
+# OpenMP threads that spin for long while they wait slow every other process down; all of this must be in
 # the environment before torch is imported.
 export OMP_WAIT_POLICY ?= passive
-export GOMP_SPINCOUNT ?= 0
+export GOMP_SPINCOUNT ?= 1000
 export TOKENIZERS_PARALLELISM ?= false
 export HF_HUB_OFFLINE ?= 1
 

@@ -7,7 +7,7 @@ import os
 for name, value in {
     "OMP_NUM_THREADS": "1",
     "OMP_WAIT_POLICY": "passive",
-    "GOMP_SPINCOUNT": "0",
+    "GOMP_SPINCOUNT": "1000",
     "TOKENIZERS_PARALLELISM": "false",
     "HF_HUB_OFFLINE": "1",
     "WANDB_MODE": "offline",
