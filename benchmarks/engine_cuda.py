@@ -75,10 +75,17 @@ def make_engine(model: Any, batch: int) -> Any:
     return native_engine(model, max_num_seqs=batch, max_model_len=1024)
 
 
+def requests(batch: int, *, length: int, new: int, seed: int) -> list[Request]:
+    params = SamplingParams(max_tokens=new)
+    return [
+        Request(session=session, prompt_ids=ids, params=params, seed=seed * batch + session)
+        for session, ids in enumerate(prompts(batch, length, seed))
+    ]
+
+
 def submit(engine: Any, batch: int, *, length: int, new: int, seed: int) -> None:
-    for session, ids in enumerate(prompts(batch, length, seed)):
-        params = SamplingParams(max_tokens=new)
-        engine.submit(Request(session=session, prompt_ids=ids, params=params, seed=seed * batch + session))
+    for request in requests(batch, length=length, new=new, seed=seed):
+        engine.submit(request)
 
 
 def drain(engine: Any, batch: int) -> int:
@@ -106,9 +113,11 @@ def seconds_per_step(engine: Any, batch: int, *, first: int = 20, last: int = 24
 
 def seconds_with_prompts(engine: Any, batch: int, seed: int) -> float:
     engine.sync()
+    asked = requests(batch, length=400, new=256, seed=seed)
     torch.cuda.synchronize()
     started = time.perf_counter()
-    submit(engine, batch, length=400, new=256, seed=seed)
+    for request in asked:
+        engine.submit(request)
     num_tokens = drain(engine, batch)
     assert num_tokens == 256 * batch
     return time.perf_counter() - started
