@@ -7,6 +7,7 @@ are; families that are not described run as they come.
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -37,6 +38,8 @@ def fused_layers(model: Any, device: torch.device) -> Iterator[None]:
 
 def _can_fuse(model: Any, device: torch.device) -> bool:
     if device.type != "cuda" or model.config.model_type not in MODEL_TYPES or model.config.hidden_act != "silu":
+        return False
+    if importlib.util.find_spec("triton") is None:
         return False
     head_dim = model.base_model.layers[0].self_attn.head_dim
     return head_dim & (head_dim - 1) == 0  # blocks of a kernel are powers of two
