@@ -187,9 +187,7 @@ def multi_turn(name: str, repeats: int, *, with_generate: bool) -> tuple[float, 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sizes", nargs="+", choices=list(BATCHES), default=list(BATCHES))
-    parser.add_argument(
-        "--rows", nargs="+", choices=["decode", "prompts", "turns"], default=["decode", "prompts", "turns"]
-    )
+    parser.add_argument("--rows", nargs="+", choices=ROWS, default=ROWS)
     parser.add_argument("--batches", nargs="+", type=int)
     parser.add_argument("--alternatives", nargs="*", choices=["generate", "static"], default=["generate", "static"])
     parser.add_argument("--profile", action="store_true")

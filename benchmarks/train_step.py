@@ -360,26 +360,32 @@ class KeptCost:
     update: float
 
 
+def scored(trainer: BenchTrainer, ratio: float) -> tuple[int, Batch]:
+    """Number of groups of the last rollout that the filter keeps, and their samples, ready for an update."""
+    kept = RolloutFilter(FilterSettings(strategy="top_k", value=ratio))(group_episodes(trainer.episodes))
+    batch, _ = score(
+        kept.kept,
+        trainer.config,
+        trainer.workers,
+        kl_controller=trainer.kl_controller,
+        kept_ratio=kept.kept_ratio,
+        timer=trainer.timers,
+    )
+    return len(kept.kept), batch
+
+
 def measure_kept(trainer: BenchTrainer, repeats: int) -> dict[float, list[KeptCost]]:
     """The groups of the last rollout, filtered to each ratio in turn, scored and trained on."""
-    groups, found = group_episodes(trainer.episodes), {ratio: [] for ratio in KEPT}
+    found = {ratio: [] for ratio in KEPT}
     for _ in range(repeats):
         for ratio in KEPT:
-            kept = RolloutFilter(FilterSettings(strategy="top_k", value=ratio))(groups)
-            batch, _ = score(
-                kept.kept,
-                trainer.config,
-                trainer.workers,
-                kl_controller=trainer.kl_controller,
-                kept_ratio=kept.kept_ratio,
-                timer=trainer.timers,
-            )
+            num_groups, batch = scored(trainer, ratio)
             with trainer.timers("update_actor"):
                 trainer.workers.update_actor(batch, step=1)
             seconds = trainer.timers.finish_step()
             found[ratio].append(
                 KeptCost(
-                    num_groups=len(kept.kept),
+                    num_groups=num_groups,
                     num_tokens=batch.num_tokens,
                     scoring=sum(seconds.get(f"timing_s/{stage}", 0.0) for stage in SCORING),
                     update=seconds["timing_s/update_actor"],
@@ -391,16 +397,8 @@ def measure_kept(trainer: BenchTrainer, repeats: int) -> dict[float, list[KeptCo
 def measure_naive(trainer: BenchTrainer, micro_batch: int) -> float:
     """Seconds of the actor's update as it is often written: padded passes of the modules as they come, and a head over
     all tokens, its logits in chunks that are computed again for the gradient. The second of two counts."""
-    actor, groups = trainer.workers.actor, group_episodes(trainer.episodes)
-    kept = RolloutFilter(FilterSettings(strategy="top_k", value=1.0))(groups)
-    batch, _ = score(
-        kept.kept,
-        trainer.config,
-        trainer.workers,
-        kl_controller=trainer.kl_controller,
-        kept_ratio=1.0,
-        timer=trainer.timers,
-    )
+    actor = trainer.workers.actor
+    _, batch = scored(trainer, 1.0)
     assert batch.advantages is not None
     actor.model.train()
     seconds = 0.0

@@ -20,6 +20,7 @@ from ragen.engine.fused import Layer, fuse
 from ragen.engine.pages import PagePool
 from ragen.engine.sampling import BatchParams, sample, uniform_noise
 from ragen.engine.triton_kernels import BLOCK, HEADER, PAGE
+from ragen.models.load import to_device
 
 PROMPT_LADDER = [64, 128, 256, 512, 1024, 2048]
 """Numbers of prompt tokens that get a graph; more keep the GPU busy without, unless they fill a pass."""
@@ -116,10 +117,7 @@ class Runner:
 
     def _send(self, array: np.ndarray) -> Tensor:
         """Copy to the device without waiting for it."""
-        tensor = torch.from_numpy(np.ascontiguousarray(array, dtype=np.int64))
-        if self.device.type == "cpu":
-            return tensor
-        return tensor.pin_memory().to(self.device, non_blocking=True)
+        return to_device(torch.from_numpy(np.ascontiguousarray(array, dtype=np.int64)), self.device)
 
     # Passes
 

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ragen.errors import ModelUnavailable
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
 
 
 def default_device() -> str:
@@ -19,6 +23,11 @@ def precision(device: str) -> Any:
     import torch
 
     return torch.bfloat16 if device.startswith("cuda") else torch.float32
+
+
+def to_device(tensor: Tensor, device: torch.device) -> Tensor:
+    """A tensor of the CPU on a device; the GPU need not have come to it for the CPU to go on."""
+    return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor.to(device)
 
 
 def load_tokenizer(path: Path | str) -> Any:

@@ -13,12 +13,13 @@ from ragen.algorithms.entropy import CHUNK_SIZE, head_logprobs
 from ragen.algorithms.kl import full_kl, token_kl
 from ragen.algorithms.losses import POLICY_LOSSES
 from ragen.config.actor_rollout_ref import ActorConfig
+from ragen.models.load import to_device
 from ragen.types import Metrics
 from ragen.workers.batch import Batch
 from ragen.workers.fused_layers import fusable_head
 from ragen.workers.learner import Learner, for_each_micro_batch, scatter
 from ragen.workers.model import hidden_states, logits_of, masked_rows, masked_targets
-from ragen.workers.packed import Packing, packed_attention, to_device
+from ragen.workers.packed import Packing, packed_attention
 from ragen.workers.reference import Reference
 from ragen.workers.team import SOLO, Team
 

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
-from itertools import pairwise
 
 import torch
 from torch import Tensor
 
 from ragen.types import Sample
-from ragen.workers.packed import by_beginning, num_shared
+from ragen.workers.packed import by_beginning, shared_with_previous
 
 
 @dataclass(kw_only=True, slots=True)
@@ -116,8 +115,9 @@ def micro_batches(
     [5, 6], [1], [5, 7], [2], max_samples=2 -> [[1, 3], [0, 2]]
     """
     order = by_beginning(sequences)
-    num_new = [0, *(len(sequences[i]) - num_shared(sequences[before], sequences[i]) for before, i in pairwise(order))]
-    return _split(order, [len(sequences[i]) for i in order], num_new, max_samples=max_samples, max_tokens=max_tokens)
+    sizes = [len(sequences[i]) for i in order]
+    num_new = [size - count for size, count in zip(sizes, shared_with_previous(sequences, order), strict=True)]
+    return _split(order, sizes, num_new, max_samples=max_samples, max_tokens=max_tokens)
 
 
 def by_length(lengths: Sequence[int], *, max_samples: int, max_tokens: int) -> list[list[int]]:

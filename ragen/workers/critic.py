@@ -8,11 +8,12 @@ from torch import Tensor
 
 from ragen.algorithms.losses import value_loss
 from ragen.config.actor_rollout_ref import CriticConfig
+from ragen.models.load import to_device
 from ragen.types import Metrics
 from ragen.workers.batch import Batch
 from ragen.workers.learner import Learner, for_each_micro_batch, scatter
 from ragen.workers.model import masked_rows
-from ragen.workers.packed import Packing, to_device
+from ragen.workers.packed import Packing
 from ragen.workers.team import SOLO, Team
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import accumulate, groupby, pairwise
+from itertools import accumulate, groupby
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -35,7 +35,7 @@ from ragen.workers.cross_scoring import cross_logprobs
 from ragen.workers.learner import OPTIMIZER_FILE, save_model
 from ragen.workers.local import LocalWorkers
 from ragen.workers.optimizer import Optimizer
-from ragen.workers.packed import by_beginning, num_shared
+from ragen.workers.packed import by_beginning, shared_with_previous
 from ragen.workers.reference import Reference
 from ragen.workers.team import Cut, gathered
 
@@ -72,7 +72,7 @@ def deal(sequences: Sequence[Sequence[int]], num_ranks: int, *, is_balanced: boo
     order = by_beginning(sequences)
     sizes = [1] * len(order)
     if is_balanced:
-        shared = [0, *(num_shared(sequences[before], sequences[i]) for before, i in pairwise(order))]
+        shared = shared_with_previous(sequences, order)
         sizes = [max(1, len(sequences[i]) - count) for i, count in zip(order, shared, strict=True)]
     parts: list[list[int]] = [[] for _ in range(num_ranks)]
     for index, size, end in zip(order, sizes, accumulate(sizes), strict=True):

@@ -9,7 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ragen.workers.packed import Packing, to_device
+from ragen.models.load import to_device
+from ragen.workers.packed import Packing
 
 
 def masked_rows(mask: Tensor, packing: Packing) -> Tensor:

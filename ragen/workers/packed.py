@@ -25,6 +25,7 @@ from torch.utils.hooks import RemovableHandle
 from transformers import AttentionInterface
 
 from ragen.models.attention import attention_function
+from ragen.models.load import to_device
 from ragen.workers.fused_layers import fused_layers
 from ragen.workers.padded import Layout, attend_padded, lay_out
 
@@ -78,11 +79,6 @@ class Packing:
         return ends, key_ends, keys
 
 
-def to_device(tensor: Tensor, device: torch.device) -> Tensor:
-    """A tensor of the CPU on a device; the GPU need not have come to it for the CPU to go on."""
-    return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor.to(device)
-
-
 def pack(
     sequences: Sequence[Sequence[int]], device: torch.device, *, mask: Tensor | None = None, share: bool = True
 ) -> tuple[Tensor, Packing]:
@@ -97,8 +93,8 @@ def pack(
     lengths, shared = [len(sequence) for sequence in sequences], [0] * len(sequences)
     order = by_beginning(sequences)
     if share:
-        for before, i in pairwise(order):
-            shared[i] = num_shared(sequences[before], sequences[i])
+        for i, count in zip(order, shared_with_previous(sequences, order), strict=True):
+            shared[i] = count
     own = torch.tensor(lengths) - torch.tensor(shared)
     ends = own.cumsum(0)
     rows: list[Tensor] = [torch.empty(0, dtype=torch.long)] * len(sequences)
@@ -126,6 +122,11 @@ def pack(
 def by_beginning(sequences: Sequence[Sequence[int]]) -> list[int]:
     """Indices in the order of a dictionary: none of those before has more in common with a sequence than the last."""
     return sorted(range(len(sequences)), key=lambda i: list(sequences[i]))
+
+
+def shared_with_previous(sequences: Sequence[Sequence[int]], order: Sequence[int]) -> list[int]:
+    """Leading tokens that each sequence, in that order, can share with the one before it; 0 for the first."""
+    return [0, *(num_shared(sequences[before], sequences[i]) for before, i in pairwise(order))][: len(order)]
 
 
 def num_shared(a: Sequence[int], b: Sequence[int]) -> int:
