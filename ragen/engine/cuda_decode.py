@@ -24,6 +24,8 @@ from ragen.models.load import to_device
 
 PROMPT_LADDER = [64, 128, 256, 512, 1024, 2048]
 """Numbers of prompt tokens that get a graph; more keep the GPU busy without, unless they fill a pass."""
+FEW = 64
+"""Tokens a full pass of prompts draws in its smaller graph."""
 
 
 def batch_ladder(largest: int) -> list[int]:
@@ -100,7 +102,7 @@ class Runner:
         self.max_pages = -(-max_model_len // PAGE)
         self.state = torch.zeros(num_slots, HEADER + self.max_pages, dtype=torch.int64, device=self.device)
         self.logits = decoder.head.new_empty(num_slots, len(decoder.head))
-        self._passes: dict[tuple[str, int], _Pass] = {}
+        self._passes: dict[tuple[str, int, int], _Pass] = {}  # by kind, prompt tokens or sessions, tokens drawn
         self._stream = torch.cuda.Stream() if use_graphs else None
         self._pool = torch.cuda.graph_pool_handle() if use_graphs else None
 
@@ -128,7 +130,7 @@ class Runner:
         """
         size = rung(self.ladder, len(slots))
         assert size is not None, f"{len(slots)} slots are more than there are"
-        key = ("decode", size)
+        key = ("decode", size, size)
         if key not in self._passes:
             inputs = torch.full((size,), -1, dtype=torch.int64, device=self.device)
             out = torch.empty(2, size, dtype=torch.int32, device=self.device)
@@ -149,7 +151,7 @@ class Runner:
         num_tokens, num_samples = len(batch.ids), len(batch.samples)
         size = self._prompt_rung(num_tokens, num_samples)
         is_captured = size > 0
-        size, rows = (size, self._prompt_rows(size)) if is_captured else (num_tokens, num_samples)
+        size, rows = (size, self._prompt_rows(size, num_samples)) if is_captured else (num_tokens, num_samples)
         inputs = np.concatenate(
             [
                 _padded(batch.ids, size),
@@ -159,7 +161,7 @@ class Runner:
             ]
         )
         if is_captured:
-            key = ("prefill", size)
+            key = ("prefill", size, rows)
             if key not in self._passes:
                 self._passes[key] = self._captured(
                     self._send(np.concatenate([np.zeros(len(inputs) - 2 * rows), np.full(rows, -1), np.zeros(rows)])),
@@ -180,13 +182,15 @@ class Runner:
 
     def _prompt_rung(self, num_tokens: int, num_samples: int) -> int:
         """Tokens of the graph that is to take a prompt batch; 0 if none is."""
-        if self.use_graphs and num_tokens == self.pass_tokens and num_samples <= self._prompt_rows(num_tokens):
+        is_full = self.use_graphs and num_tokens == self.pass_tokens
+        if is_full and num_samples <= self._prompt_rows(num_tokens, num_samples):
             return num_tokens
         return rung(self.prompt_ladder, max(num_tokens, num_samples * BLOCK)) or 0
 
-    def _prompt_rows(self, num_tokens: int) -> int:
-        """Tokens a graph for so many prompt tokens can draw."""
-        return min(len(self.state), num_tokens // BLOCK)
+    def _prompt_rows(self, num_tokens: int, num_samples: int) -> int:
+        """Tokens that a graph for so many prompt tokens draws; those of full passes come in two sizes."""
+        most = min(len(self.state), num_tokens // BLOCK)
+        return min(most, FEW) if num_tokens == self.pass_tokens and num_samples <= FEW else most
 
     def _captured(self, inputs: Tensor, out: Tensor, run: Callable[[Tensor, Tensor], None]) -> _Pass:
         """The pass as a graph. `inputs` must name no session yet: a capture also runs the pass once."""
@@ -240,7 +244,7 @@ class Runner:
                 x, attended = x[wanted], attended[wanted]
             x.addmm_(attended, layer.output.t())
             normed = kernels.rms_norm(x, layer.mlp_norm, eps)
-            x.addmm_(kernels.silu_mul(normed @ layer.gate_up.t()), layer.down.t())
+            x.addmm_(kernels.gated_product(normed, layer.gate_up), layer.down.t())
         return x
 
     def _draw(self, x: Tensor, slots: Tensor, out: Tensor, *, advance: bool) -> None:

@@ -176,26 +176,23 @@ class GraphEngine:
             return False
         self._queued_at = self._clock
         followers, leaders = _by_new_prompt(admitted)
-        # 1. Pages
-        copies = []
-        for session in leaders:
-            copies += self._hold_pages(session)
-        self.runner.copy_pages(copies)
-        shared_copies = {leader.slot: self._share_pages(leader, followers[leader.slot]) for leader in leaders}
-        # 2. State
-        self._write_state(admitted)
-        # 3. Prompts
-        new = [list(_request(session).prompt_ids[len(session.cached) :]) for session in leaders]
-        for pieces in plan([len(ids) for ids in new], self.max_num_batched_tokens, block=BLOCK):
-            self._launch_prompts(pieces, leaders, followers, new)
-            ended = [leaders[piece.index] for piece in pieces if piece.stop == len(new[piece.index])]
-            self.runner.copy_pages([pair for leader in ended for pair in shared_copies[leader.slot]])
-        for leader in leaders:
-            for session in (leader, *followers[leader.slot]):
-                session.cached = list(_request(session).prompt_ids)
-        self.num_prefilled += sum(len(ids) for ids in new)
+        lengths = [len(_request(leader).prompt_ids) - len(leader.cached) for leader in leaders]
+        # Pages and state of a prompt are made ready just before its pass: meanwhile the GPU computes the one before.
+        for pieces in plan(lengths, self.max_num_batched_tokens, block=BLOCK):
+            self._begin([leaders[piece.index] for piece in pieces if piece.start == 0], followers)
+            self._launch_prompts(pieces, leaders, followers)
+        for session in admitted:
+            session.cached = list(_request(session).prompt_ids)
+        self.num_prefilled += sum(lengths)
         self._batch = None
         return True
+
+    def _begin(self, leaders: list[_Session], followers: dict[int, list[_Session]]) -> None:
+        """Make pages and state of some prompts, and of those that follow them, ready."""
+        self.runner.copy_pages([pair for leader in leaders for pair in self._hold_pages(leader)])
+        for leader in leaders:
+            self._share_pages(leader, followers[leader.slot])
+        self._write_state([session for leader in leaders for session in (leader, *followers[leader.slot])])
 
     def _admit(self) -> list[_Session]:
         """Give queued requests a slot, as long as there are any; idle sessions make way."""
@@ -247,20 +244,17 @@ class GraphEngine:
         pages += pool.take(_num_pages(session) - len(pages))
         return copies
 
-    def _share_pages(self, leader: _Session, followers: list[_Session]) -> list[tuple[int, int]]:
-        """Followers read the leader's full prompt pages and get the last, begun one as a copy, (from, to)."""
-        pool = self.runner.pages
-        num_full, tail = divmod(len(_request(leader).prompt_ids), PAGE)
-        copies = []
+    def _share_pages(self, leader: _Session, followers: list[_Session]) -> None:
+        """Followers read the leader's full prompt pages; the last, begun one they have for themselves."""
+        pool, num_full = self.runner.pages, len(_request(leader).prompt_ids) // PAGE
         for follower in followers:
             pool.share(leader.pages[:num_full])
             follower.pages = leader.pages[:num_full] + pool.take(_num_pages(follower) - num_full)
-            if tail:
-                copies.append((leader.pages[num_full], follower.pages[num_full]))
-        return copies
 
     def _write_state(self, admitted: list[_Session]) -> None:
         """Tell host arrays and GPU about new replies."""
+        if not admitted:
+            return
         longest = max(_request(session).params.max_tokens for session in admitted)
         if longest > self._tokens.shape[1]:
             wider = ((0, 0), (0, longest - self._tokens.shape[1]))
@@ -281,37 +275,36 @@ class GraphEngine:
         self.runner.write_state([session.slot for session in admitted], rows)
 
     def _launch_prompts(
-        self,
-        pieces: list[Piece],
-        leaders: list[_Session],
-        followers: dict[int, list[_Session]],
-        new: list[list[int]],
+        self, pieces: list[Piece], leaders: list[_Session], followers: dict[int, list[_Session]]
     ) -> None:
         """One forward pass over pieces of prompts; where one ends, its reply and its followers' begin."""
         num_tokens = sum(piece.padded(BLOCK) for piece in pieces)
         ids = np.zeros(num_tokens, dtype=np.int64)
-        blocks: list[tuple[int, int, int]] = []
+        blocks = np.zeros((num_tokens // BLOCK, 3), dtype=np.int64)
         samples: list[tuple[int, int]] = []
+        copies: list[tuple[int, int]] = []
         row = 0
         for piece in pieces:
-            leader, tokens = leaders[piece.index], new[piece.index]
-            ids[row : row + piece.stop - piece.start] = tokens[piece.start : piece.stop]
-            first = len(leader.cached)
-            blocks += [
-                (leader.slot, first + start, min(BLOCK, piece.stop - start))
-                for start in range(piece.start, piece.stop, BLOCK)
-            ]
-            if piece.stop == len(tokens):
-                last = row + piece.stop - piece.start - 1
-                samples += [(session.slot, last) for session in (leader, *followers[leader.slot])]
+            leader, length = leaders[piece.index], piece.stop - piece.start
+            prompt, places = _request(leader).prompt_ids, len(leader.cached) + np.arange(piece.start, piece.stop, BLOCK)
+            end = len(leader.cached) + piece.stop
+            ids[row : row + length] = prompt[end - length : end]
+            own = blocks[row // BLOCK : row // BLOCK + len(places)]
+            own[:, 0], own[:, 1], own[:, 2] = leader.slot, places, np.minimum(BLOCK, end - places)
+            if end == len(prompt):
+                samples += [(session.slot, row + length - 1) for session in (leader, *followers[leader.slot])]
+                if end % PAGE:
+                    begun = end // PAGE
+                    copies += [(leader.pages[begun], follower.pages[begun]) for follower in followers[leader.slot]]
             row += piece.padded(BLOCK)
         drawn = np.array(samples, dtype=np.int64).reshape(-1, 2)
-        batch = PromptBatch(ids=ids, blocks=np.array(blocks), samples=drawn)
+        batch = PromptBatch(ids=ids, blocks=blocks, samples=drawn)
         slots = drawn[:, 0]
         results = self.runner.prefill(batch, self._cuts_of(slots))
         self._launched[slots] += 1
         if len(slots):
             self._expect(slots, results)
+        self.runner.copy_pages(copies)
 
     # Decode
 

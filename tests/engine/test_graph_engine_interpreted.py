@@ -16,6 +16,7 @@ pytest.importorskip("triton")
 if np.lib.NumpyVersion(np.__version__) >= "2.4.0":
     pytest.skip("Triton 3.6's interpreter does not know NumPy 2.4", allow_module_level=True)
 
+from ragen.engine import triton_kernels as kernels
 from ragen.engine.graph_engine import GraphEngine
 from ragen.engine.native import NativeEngine
 from tests.engine.test_graph_engine_parts import wide
@@ -40,3 +41,39 @@ def test_replies_equal_those_of_the_plain_engine_over_two_turns(family):
             assert completion.logprobs == pytest.approx(expected[session].logprobs, abs=1e-4)
             contexts[session] = [*contexts[session], *completion.token_ids, 4, 5]
     assert engine.num_prefilled == plain.num_prefilled
+
+
+@pytest.mark.parametrize(("num_rows", "width"), [(3, 96), (70, 96), (520, 160)])
+def test_gated_product_in_one_kernel_or_two(num_rows, width):
+    torch.manual_seed(0)
+    x, weight = torch.randn(num_rows, 72), torch.randn(2 * width, 72) / 8
+    gate, up = (x @ weight.t()).chunk(2, dim=1)
+    torch.testing.assert_close(
+        kernels.gated_product(x, weight), torch.nn.functional.silu(gate) * up, rtol=1e-4, atol=1e-4
+    )
+
+
+def test_attention_of_large_batches_equals_that_of_small_ones():
+    torch.manual_seed(0)
+    heads, kv_heads, dim, places = 6, 2, 32, [5, 64, 150]
+    angles = torch.rand(256, dim // 2) * 6
+    attention = kernels.Attention(
+        num_heads=heads,
+        num_kv_heads=kv_heads,
+        head_dim=dim,
+        scale=dim**-0.5,
+        eps=1e-6,
+        cos=angles.cos(),
+        sin=angles.sin(),
+        max_rows=256,
+    )
+    memory = torch.randn(3 * len(places), attention.layer_bytes // 4)
+    state = torch.zeros(len(places), kernels.HEADER + 3, dtype=torch.int64)
+    state[:, kernels.POSITION] = torch.tensor(places)
+    state[:, kernels.HEADER :] = torch.tensor([page.data_ptr() for page in memory]).view(-1, 3)
+    qkv = torch.randn(len(places), (heads + 2 * kv_heads) * dim)
+    few = attention.decode(0, qkv, None, torch.arange(len(places)), state)
+    slots = torch.full((256,), -1)
+    slots[: len(places)] = torch.arange(len(places))
+    many = attention.decode(0, torch.cat([qkv, torch.zeros(253, qkv.shape[1])]), None, slots, state)
+    torch.testing.assert_close(many[: len(places)], few, rtol=1e-4, atol=1e-5)

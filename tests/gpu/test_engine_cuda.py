@@ -100,6 +100,23 @@ def test_logprobs_agree_with_a_plain_forward_pass_over_three_turns(family):
         assert len({tuple(done[s].token_ids) for s in range(24, 32)}) == 8
 
 
+@pytest.mark.parametrize("num_sessions", [40, 120, 300, 600])
+def test_logprobs_of_large_batches_agree_with_a_plain_forward_pass(num_sessions):
+    model = wide_model("qwen2")
+    exact = copy.deepcopy(model).float()
+    engine = engine_of(model, max_num_seqs=num_sessions, max_model_len=256, max_num_batched_tokens=4096)
+    prompts = {session: prompt(5 + session % 140, seed=session) for session in range(num_sessions)}
+    done = run(engine, [request(s, ids, seed=s, max_tokens=12) for s, ids in prompts.items()])
+    ours, plain = [], []
+    for session in range(0, num_sessions, 10):
+        ids, start = prompts[session] + done[session].token_ids, len(prompts[session])
+        expected = forward_logprobs(exact, ids, start)
+        ours.append((torch.tensor(done[session].logprobs) - expected).abs())
+        plain.append((forward_logprobs(model, ids, start) - expected).abs())
+    assert torch.cat(ours).mean() < 1.3 * torch.cat(plain).mean()
+    assert torch.cat(ours).max() < 2.5 * torch.cat(plain).max()
+
+
 @pytest.mark.parametrize("family", ["qwen2", "qwen3", "llama"])
 def test_greedy_replies_follow_the_models_own_choice(family):
     model = wide_model(family)
