@@ -43,7 +43,7 @@ def test_replies_equal_those_of_the_plain_engine_over_two_turns(family):
     assert engine.num_prefilled == plain.num_prefilled
 
 
-@pytest.mark.parametrize(("num_rows", "width"), [(3, 96), (70, 96), (520, 160)])
+@pytest.mark.parametrize(("num_rows", "width"), [(3, 96), (70, 96), (2050, 160)])
 def test_gated_product_in_one_kernel_or_two(num_rows, width):
     torch.manual_seed(0)
     x, weight = torch.randn(num_rows, 72), torch.randn(2 * width, 72) / 8
