@@ -32,51 +32,24 @@ from __future__ import annotations
 import ragen  # isort: skip  # noqa: F401  (before torch: it makes OpenMP's waiting threads sleep)
 
 import argparse
-import copy
 import gc
 import json
 import os
-import random
 import statistics
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
-from typing import Any
 
 import torch
 import transformers
-from rollout import SIZES, Size, build_model, machine
-from torch.nn.utils.rnn import pad_sequence
-from torch.utils._python_dispatch import TorchDispatchMode
-from transformers import AutoModelForTokenClassification
+from parts.trainer import REPLY_TOKENS, SHAPES, BenchTrainer, Measured, open_trainer
+from parts.update import SCORING, kept_table, loss_memory, measure_kept, measure_naive, profile
+from rollout import machine
 
-from ragen.algorithms.entropy import CHUNK_SIZE, head_logprobs
-from ragen.algorithms.rollout_filter import FilterSettings, RolloutFilter
 from ragen.config import load_config
-from ragen.config.load import to_dict
-from ragen.config.schema import Config
-from ragen.llm_agent.build import native_agent
-from ragen.models.load import prepare_for_training
-from ragen.sft.tiny import RECIPES, make_tokenizer
-from ragen.tracking.tracker import Trackers
-from ragen.trainer.agent_trainer import AgentTrainer
-from ragen.trainer.build import build_workers, prepare
-from ragen.trainer.memory import GIB, cache_rows
-from ragen.trainer.scoring import score
-from ragen.trainer.start import plan_start
-from ragen.types import Episode, Metrics, Status, Turn, group_episodes
-from ragen.workers.actor import Actor
-from ragen.workers.batch import Batch
-from ragen.workers.critic import Critic
-from ragen.workers.local import LocalWorkers
-from ragen.workers.model import logits_of
-from ragen.workers.reference import Reference
 
 CONFIGS = {"frozen_lake": "quickstart", "sokoban": "quickstart_sokoban"}
 ALGORITHMS = {
@@ -87,178 +60,11 @@ ALGORITHMS = {
     ],
     "ppo": ["algorithm.adv_estimator=gae", "algorithm.use_kl_in_reward=True", "algorithm.kl_ctrl.kl_coef=0.001"],
 }
-SCORING = ("old_log_prob", "ref", "values", "adv")
 UPDATES = ("update_critic", "update_actor")
-KEPT = (1.0, 0.75, 0.5, 0.25)
 PEAK_FLOPS = 790e12
 """Of an H200 in bfloat16, what large matrix products reach."""
 
-NUM_TURNS, PROMPT_TOKENS, REPLY_TOKENS = 5, 200, 100
-"""Synthetic episodes: tokens of a turn."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Shape:
-    """Random weights of a size, and the batch they are trained on."""
-
-    size: Size
-    num_groups: int
-    group_size: int
-    micro_batch_size: int
-
-
-SHAPES = {
-    "0.5M": Shape(size=SIZES["0.5M"], num_groups=4, group_size=2, micro_batch_size=4),
-    "0.5B": Shape(size=SIZES["qwen2.5-0.5B"], num_groups=8, group_size=16, micro_batch_size=32),
-    "3B": Shape(size=SIZES["qwen2.5-3B"], num_groups=8, group_size=16, micro_batch_size=4),
-}
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Measured:
-    """One step."""
-
-    seconds: dict[str, float]
-    """Stage -> time; `step` is all of it."""
-    cpu_seconds: float
-    """Of all threads of the process: hardly changed by other work on the machine."""
-    num_tokens: int
-    num_sampled: int
-    """Of them in the batch that was trained on."""
-    num_played: int = 0
-    """Tokens that the rollout sampled; others than those of the batch where that is synthetic."""
-    peak_gib: float
-
-
 Step = Callable[[int], Measured]
-
-
-# --- our step
-
-
-class BenchTrainer(AgentTrainer):
-    """Keeps its last rollout, and replaces it by synthetic episodes where there are some."""
-
-    synthetic: list[Episode] = []
-    is_playing = True
-    episodes: list[Episode] = []
-    num_played = 0
-    """Tokens sampled by the last rollout."""
-
-    def rollout(self, step: int) -> list[Episode]:
-        played = super().rollout(step) if self.is_playing else []
-        self.num_played = sum(len(turn.response_ids) for episode in played for turn in episode.turns)
-        self.episodes = self.synthetic or played
-        return self.episodes
-
-    def measure(self, step: int) -> Measured:
-        device = self.workers.actor.device.type
-        reset_peak(device)
-        cpu_started = time.process_time()
-        metrics = self.step(step).metrics
-        prefix = "timing_s/"
-        return Measured(
-            seconds={name.removeprefix(prefix): value for name, value in metrics.items() if name.startswith(prefix)},
-            cpu_seconds=time.process_time() - cpu_started,
-            num_tokens=round(metrics["perf/total_num_tokens"]),
-            num_sampled=round(metrics["response_length/mean"] * metrics["train/batch_size"]),
-            num_played=self.num_played,
-            peak_gib=peak_gib(device),
-        )
-
-
-@contextmanager
-def open_trainer(config: Config, args: argparse.Namespace) -> Iterator[BenchTrainer]:
-    """A trainer whose run directory goes with it."""
-    with tempfile.TemporaryDirectory() as folder:
-        config = replace(config, trainer=replace(config.trainer, default_local_dir=folder))
-        if args.shape:
-            workers = random_workers(config, SHAPES[args.shape].size, args.device)
-        else:
-            start = plan_start(config)
-            assert start is not None
-            workers = build_workers(config, start, device=args.device)
-        trackers = Trackers(
-            config.trainer.logger, config=to_dict(config), run_dir=Path(folder), project="bench", experiment="step"
-        )
-        trainer = BenchTrainer(config, workers, trackers=trackers, start_step=0, origin={})
-        trainer.is_playing = not args.update_only
-        if args.shape:
-            trainer.synthetic = synthetic_episodes(config, workers.actor.model.config.vocab_size)
-        with trackers:
-            yield trainer
-        workers.close()
-        for learner in workers.learners.values():
-            # bfloat16 weights hold their optimizer by a hook; the collector does not see that it holds them, too.
-            learner.optimizer.weights.clear()
-
-
-def random_workers(config: Config, size: Size, device: str) -> LocalWorkers:
-    """What build_workers makes, from random weights instead of a folder."""
-    parts, total = config.actor_rollout_ref, config.trainer.total_training_steps
-    tokenizer = make_tokenizer(RECIPES["sokoban"])
-    model = prepare(config, build_model(size, tokenizer, device))
-    agent = native_agent(config, model, tokenizer, max_num_seqs=cache_rows(config, model.config, device))
-    reference = Reference(build_model(size, tokenizer, device).requires_grad_(False))
-    actor = Actor(model, parts.actor, temperature=parts.rollout.temperature, total_steps=total, reference=reference)
-    critic = None
-    if config.uses_critic:
-        value_config = copy.deepcopy(model.config)
-        value_config.num_labels = 1
-        with torch.device(device):
-            value_model: Any = AutoModelForTokenClassification.from_config(value_config, dtype=model.dtype)
-        prepare_for_training(value_model)
-        critic = Critic(prepare(config, value_model.eval(), is_critic=True), config.critic, total_steps=total)
-    return LocalWorkers(config, agent, actor=actor, critic=critic, reference=reference, tokenizer=tokenizer)
-
-
-def synthetic_episodes(config: Config, vocab_size: int) -> list[Episode]:
-    """Random tokens, prompts of different lengths, and rewards that vary within every group."""
-    rng = random.Random(0)
-
-    def tokens(count: int) -> list[int]:
-        return [rng.randrange(vocab_size) for _ in range(count)]
-
-    def turn() -> Turn:
-        made = Turn(
-            user="",
-            prompt_ids=tokens(rng.randint(PROMPT_TOKENS // 2, PROMPT_TOKENS * 3 // 2)),
-            response_ids=tokens(REPLY_TOKENS),
-            logprobs=[-12.0] * REPLY_TOKENS,
-            text="",
-            stop_reason="length",
-        )
-        made.reward = rng.random()
-        return made
-
-    envs = config.es_manager.train
-    return [
-        Episode(
-            tag="synthetic",
-            env_type="synthetic",
-            group_id=group_id,
-            member=member,
-            seed=group_id,
-            turns=[turn() for _ in range(NUM_TURNS)],
-            status=Status.OUT_OF_TURNS,
-        )
-        for group_id in range(envs.env_groups)
-        for member in range(envs.group_size)
-    ]
-
-
-def reset_peak(device: str) -> None:
-    if device == "cuda":
-        torch.cuda.reset_peak_memory_stats()
-    else:
-        Path("/proc/self/clear_refs").write_text("5")  # the highest resident size is counted anew
-
-
-def peak_gib(device: str) -> float:
-    if device == "cuda":
-        return torch.cuda.max_memory_allocated() / GIB
-    lines = Path("/proc/self/status").read_text().splitlines()
-    return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM:")) / 2**20
 
 
 # --- TRL's step
@@ -350,136 +156,6 @@ def measure(contenders: dict[str, Step], repeats: int) -> dict[str, list[Measure
     return rounds
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class KeptCost:
-    """Scoring and update with a part of the groups."""
-
-    num_groups: int
-    num_tokens: int
-    scoring: float
-    update: float
-
-
-def scored(trainer: BenchTrainer, ratio: float) -> tuple[int, Batch]:
-    """Number of groups of the last rollout that the filter keeps, and their samples, ready for an update."""
-    kept = RolloutFilter(FilterSettings(strategy="top_k", value=ratio))(group_episodes(trainer.episodes))
-    batch, _ = score(
-        kept.kept,
-        trainer.config,
-        trainer.workers,
-        kl_controller=trainer.kl_controller,
-        kept_ratio=kept.kept_ratio,
-        timer=trainer.timers,
-    )
-    return len(kept.kept), batch
-
-
-def measure_kept(trainer: BenchTrainer, repeats: int) -> dict[float, list[KeptCost]]:
-    """The groups of the last rollout, filtered to each ratio in turn, scored and trained on."""
-    found = {ratio: [] for ratio in KEPT}
-    for _ in range(repeats):
-        for ratio in KEPT:
-            num_groups, batch = scored(trainer, ratio)
-            with trainer.timers("update_actor"):
-                trainer.workers.update_actor(batch, step=1)
-            seconds = trainer.timers.finish_step()
-            found[ratio].append(
-                KeptCost(
-                    num_groups=num_groups,
-                    num_tokens=batch.num_tokens,
-                    scoring=sum(seconds.get(f"timing_s/{stage}", 0.0) for stage in SCORING),
-                    update=seconds["timing_s/update_actor"],
-                )
-            )
-    return found
-
-
-def measure_naive(trainer: BenchTrainer, micro_batch: int) -> float:
-    """Seconds of the actor's update as it is often written: padded passes of the modules as they come, and a head over
-    all tokens, its logits in chunks that are computed again for the gradient. The second of two counts."""
-    actor = trainer.workers.actor
-    _, batch = scored(trainer, 1.0)
-    assert batch.advantages is not None
-    actor.model.train()
-    seconds = 0.0
-    for _ in range(2):
-        started = time.perf_counter()
-        for mini in torch.arange(len(batch)).chunk(2):
-            for chosen in mini.split(micro_batch):
-                micro = batch.select(chosen.tolist())
-                assert micro.advantages is not None
-                ids = pad_sequence([torch.tensor(row) for row in micro.ids], batch_first=True)
-                is_token = torch.arange(ids.shape[1]) < torch.tensor(micro.lengths)[:, None]
-                ids, is_token, advantages = (x.to(actor.device) for x in (ids, is_token, micro.advantages))
-                output = actor.model.base_model(input_ids=ids, attention_mask=is_token.long(), use_cache=False)
-                logprobs, entropies = head_logprobs(
-                    output.last_hidden_state[:, :-1].flatten(0, 1),
-                    partial(logits_of, actor.model),
-                    ids[:, 1:].flatten(),
-                )
-                (-(logprobs * advantages[:, 1:].flatten()).mean() - 0.001 * entropies.mean()).backward()
-            actor.optimizer.step(1)
-        seconds = time.perf_counter() - started  # the gradient norm was waited for
-    actor.model.eval()
-    return seconds
-
-
-class LargestTensor(TorchDispatchMode):
-    """Watches every operation for the largest tensor that comes out of it."""
-
-    num_bytes = 0
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        result = func(*args, **(kwargs or {}))
-        for tensor in result if isinstance(result, (tuple, list)) else (result,):
-            if isinstance(tensor, torch.Tensor):
-                self.num_bytes = max(self.num_bytes, tensor.numel() * tensor.element_size())
-        return result
-
-
-def loss_memory(model: Any, num_tokens: int = 16_384) -> str:
-    """What the log-probs and entropies of sampled tokens, and their gradient, need beside weights and hidden states."""
-    from ragen.workers.train_kernels import head_logprobs as fused_logprobs
-
-    weight = model.get_output_embeddings().weight
-    hidden = torch.randn(num_tokens, weight.shape[1], dtype=weight.dtype, device="cuda", requires_grad=True)
-    targets = torch.zeros(num_tokens, dtype=torch.long, device="cuda")
-    torch.cuda.reset_peak_memory_stats()
-    before = torch.cuda.memory_allocated()
-    with LargestTensor() as largest:
-        logprobs, entropies = fused_logprobs(hidden, weight, targets, temperature=1.0, chunk_size=CHUNK_SIZE)
-        torch.autograd.grad(logprobs.sum() + entropies.sum(), (hidden, weight))
-    peak = torch.cuda.max_memory_allocated() - before
-    whole = num_tokens * len(weight) * 4
-    return (
-        f"loss of {num_tokens} tokens over {len(weight)} words: {peak / GIB:.2f} GiB at most, largest tensor "
-        f"{largest.num_bytes / GIB:.2f} GiB; all logits in float32 would be {whole / GIB:.2f} GiB"
-    )
-
-
-def profile(trainer: BenchTrainer, num_lines: int = 25) -> list[str]:
-    """Kernels of the actor's update of one step, by time."""
-    update = trainer.workers.update_actor
-    trace = torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA])
-
-    def profiled(batch: Batch, *, step: int) -> Metrics:
-        with trace:
-            return update(batch, step=step)
-
-    trainer.workers.update_actor = profiled  # type: ignore[method-assign]
-    trainer.measure(1)
-    trainer.workers.update_actor = update  # type: ignore[method-assign]
-    events = sorted(trace.key_averages(), key=lambda event: -event.self_device_time_total)
-    total = sum(event.self_device_time_total for event in events)
-    lines = [f"kernels of the actor's update: {total / 1e3:.0f} ms", f"{'ms':>8}{'share':>8}{'calls':>8}{'us/call':>9}"]
-    for event in events[:num_lines]:
-        spent = event.self_device_time_total
-        lines.append(
-            f"{spent / 1e3:>8.1f}{spent / total:>8.1%}{event.count:>8}{spent / event.count:>9.1f}  {event.key[:90]}"
-        )
-    return lines
-
-
 # --- tables
 
 
@@ -514,25 +190,6 @@ def stage_table(algorithm: str, rounds: list[Measured], trainer: BenchTrainer) -
         if device == "cuda" and stage in flops:
             line += f"{flops[stage] / seconds / PEAK_FLOPS:>8.1%}"
         lines.append(line)
-    return lines
-
-
-def kept_table(costs: dict[float, list[KeptCost]]) -> list[str]:
-    def median(ratio: float, name: str) -> float:
-        return statistics.median(getattr(cost, name) for cost in costs[ratio])
-
-    lines = [
-        "grpo by the share of groups that the filter keeps, one rollout",
-        f"{'kept':<6}{'groups':>8}{'tokens':>9}{'share':>8}{'scoring':>9}{'update':>9}{'of full':>9}{'/ share':>9}",
-    ]
-    for ratio, (cost, *_) in costs.items():
-        share = cost.num_tokens / costs[1.0][0].num_tokens
-        scoring, update = median(ratio, "scoring"), median(ratio, "update")
-        of_full = update / median(1.0, "update")
-        lines.append(
-            f"{ratio:<6.0%}{cost.num_groups:>8}{cost.num_tokens:>9}{share:>8.1%}{scoring:>9.3f}{update:>9.3f}"
-            f"{of_full:>9.1%}{of_full / share:>9.2f}"
-        )
     return lines
 
 

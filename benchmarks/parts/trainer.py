@@ -1,0 +1,195 @@
+"""A trainer to measure: real or random weights, played or synthetic episodes."""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import random
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from rollout import SIZES, Size, build_model
+from transformers import AutoModelForTokenClassification
+
+from ragen.config.load import to_dict
+from ragen.config.schema import Config
+from ragen.llm_agent.build import native_agent
+from ragen.models.load import prepare_for_training
+from ragen.sft.tiny import RECIPES, make_tokenizer
+from ragen.tracking.tracker import Trackers
+from ragen.trainer.agent_trainer import AgentTrainer
+from ragen.trainer.build import build_workers, prepare
+from ragen.trainer.memory import GIB, cache_rows
+from ragen.trainer.start import plan_start
+from ragen.types import Episode, Status, Turn
+from ragen.workers.actor import Actor
+from ragen.workers.critic import Critic
+from ragen.workers.local import LocalWorkers
+from ragen.workers.reference import Reference
+
+NUM_TURNS, PROMPT_TOKENS, REPLY_TOKENS = 5, 200, 100
+"""Synthetic episodes: tokens of a turn."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Shape:
+    """Random weights of a size, and the batch they are trained on."""
+
+    size: Size
+    num_groups: int
+    group_size: int
+    micro_batch_size: int
+
+
+SHAPES = {
+    "0.5M": Shape(size=SIZES["0.5M"], num_groups=4, group_size=2, micro_batch_size=4),
+    "0.5B": Shape(size=SIZES["qwen2.5-0.5B"], num_groups=8, group_size=16, micro_batch_size=32),
+    "3B": Shape(size=SIZES["qwen2.5-3B"], num_groups=8, group_size=16, micro_batch_size=4),
+}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Measured:
+    """One step."""
+
+    seconds: dict[str, float]
+    """Stage -> time; `step` is all of it."""
+    cpu_seconds: float
+    """Of all threads of the process: hardly changed by other work on the machine."""
+    num_tokens: int
+    num_sampled: int
+    """Of them in the batch that was trained on."""
+    num_played: int = 0
+    """Tokens that the rollout sampled; others than those of the batch where that is synthetic."""
+    peak_gib: float
+
+
+class BenchTrainer(AgentTrainer):
+    """Keeps its last rollout, and replaces it by synthetic episodes where there are some."""
+
+    synthetic: list[Episode] = []
+    is_playing = True
+    episodes: list[Episode] = []
+    num_played = 0
+    """Tokens sampled by the last rollout."""
+
+    def rollout(self, step: int) -> list[Episode]:
+        played = super().rollout(step) if self.is_playing else []
+        self.num_played = sum(len(turn.response_ids) for episode in played for turn in episode.turns)
+        self.episodes = self.synthetic or played
+        return self.episodes
+
+    def measure(self, step: int) -> Measured:
+        device = self.workers.actor.device.type
+        reset_peak(device)
+        cpu_started = time.process_time()
+        metrics = self.step(step).metrics
+        prefix = "timing_s/"
+        return Measured(
+            seconds={name.removeprefix(prefix): value for name, value in metrics.items() if name.startswith(prefix)},
+            cpu_seconds=time.process_time() - cpu_started,
+            num_tokens=round(metrics["perf/total_num_tokens"]),
+            num_sampled=round(metrics["response_length/mean"] * metrics["train/batch_size"]),
+            num_played=self.num_played,
+            peak_gib=peak_gib(device),
+        )
+
+
+@contextmanager
+def open_trainer(config: Config, args: argparse.Namespace) -> Iterator[BenchTrainer]:
+    """A trainer whose run directory goes with it."""
+    with tempfile.TemporaryDirectory() as folder:
+        config = replace(config, trainer=replace(config.trainer, default_local_dir=folder))
+        if args.shape:
+            workers = random_workers(config, SHAPES[args.shape].size, args.device)
+        else:
+            start = plan_start(config)
+            assert start is not None
+            workers = build_workers(config, start, device=args.device)
+        trackers = Trackers(
+            config.trainer.logger, config=to_dict(config), run_dir=Path(folder), project="bench", experiment="step"
+        )
+        trainer = BenchTrainer(config, workers, trackers=trackers, start_step=0, origin={})
+        trainer.is_playing = not args.update_only
+        if args.shape:
+            trainer.synthetic = synthetic_episodes(config, workers.actor.model.config.vocab_size)
+        with trackers:
+            yield trainer
+        workers.close()
+        for learner in workers.learners.values():
+            # bfloat16 weights hold their optimizer by a hook; the collector does not see that it holds them, too.
+            learner.optimizer.weights.clear()
+
+
+def random_workers(config: Config, size: Size, device: str) -> LocalWorkers:
+    """What build_workers makes, from random weights instead of a folder."""
+    parts, total = config.actor_rollout_ref, config.trainer.total_training_steps
+    tokenizer = make_tokenizer(RECIPES["sokoban"])
+    model = prepare(config, build_model(size, tokenizer, device))
+    agent = native_agent(config, model, tokenizer, max_num_seqs=cache_rows(config, model.config, device))
+    reference = Reference(build_model(size, tokenizer, device).requires_grad_(False))
+    actor = Actor(model, parts.actor, temperature=parts.rollout.temperature, total_steps=total, reference=reference)
+    critic = None
+    if config.uses_critic:
+        value_config = copy.deepcopy(model.config)
+        value_config.num_labels = 1
+        with torch.device(device):
+            value_model: Any = AutoModelForTokenClassification.from_config(value_config, dtype=model.dtype)
+        prepare_for_training(value_model)
+        critic = Critic(prepare(config, value_model.eval(), is_critic=True), config.critic, total_steps=total)
+    return LocalWorkers(config, agent, actor=actor, critic=critic, reference=reference, tokenizer=tokenizer)
+
+
+def synthetic_episodes(config: Config, vocab_size: int) -> list[Episode]:
+    """Random tokens, prompts of different lengths, and rewards that vary within every group."""
+    rng = random.Random(0)
+
+    def tokens(count: int) -> list[int]:
+        return [rng.randrange(vocab_size) for _ in range(count)]
+
+    def turn() -> Turn:
+        made = Turn(
+            user="",
+            prompt_ids=tokens(rng.randint(PROMPT_TOKENS // 2, PROMPT_TOKENS * 3 // 2)),
+            response_ids=tokens(REPLY_TOKENS),
+            logprobs=[-12.0] * REPLY_TOKENS,
+            text="",
+            stop_reason="length",
+        )
+        made.reward = rng.random()
+        return made
+
+    envs = config.es_manager.train
+    return [
+        Episode(
+            tag="synthetic",
+            env_type="synthetic",
+            group_id=group_id,
+            member=member,
+            seed=group_id,
+            turns=[turn() for _ in range(NUM_TURNS)],
+            status=Status.OUT_OF_TURNS,
+        )
+        for group_id in range(envs.env_groups)
+        for member in range(envs.group_size)
+    ]
+
+
+def reset_peak(device: str) -> None:
+    if device == "cuda":
+        torch.cuda.reset_peak_memory_stats()
+    else:
+        Path("/proc/self/clear_refs").write_text("5")  # the highest resident size is counted anew
+
+
+def peak_gib(device: str) -> float:
+    if device == "cuda":
+        return torch.cuda.max_memory_allocated() / GIB
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM:")) / 2**20
