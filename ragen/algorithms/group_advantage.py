@@ -2,7 +2,8 @@
 
 A row of the batch is an episode, or one turn of it in the limited context modes. Rows of one episode share their
 (group, episode) numbers and all carry the score of the whole episode, so every episode enters a mean or a deviation
-once, with the score of its first row, however many turns it had.
+once, however many turns it had. Rows differ by a KL in the rewards only: then a row keeps its own, and the episode
+counts with their mean.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ class GroupStatistics:
     """
 
     scores: Tensor
-    """Score of the row's episode."""
+    """Score of the row's episode, less the row's own KL."""
     mean: Tensor
     std: Tensor
     """Sample standard deviation (N - 1); 0 in a group of one episode."""
@@ -43,14 +44,15 @@ def group_statistics(token_rewards: Tensor, groups: Tensor, episodes: Tensor) ->
     pairs = torch.stack([groups, episodes], dim=1)
     distinct, row_episode = torch.unique(pairs, dim=0, return_inverse=True)  # [episodes, 2], [batch]
     _, episode_group = torch.unique(distinct[:, 0], return_inverse=True)  # [episodes]
-    scores = token_rewards.double().sum(-1)[_first_rows(row_episode, len(distinct))]  # [episodes]
+    row_scores = token_rewards.double().sum(-1)  # [batch]
+    scores = _mean_by(row_scores, row_episode, len(distinct))  # [episodes]
     num_groups = int(episode_group.max()) + 1 if len(distinct) else 0
     count = torch.bincount(episode_group, minlength=num_groups).to(scores.dtype)  # [groups]
     mean = _sum_by(scores, episode_group, num_groups) / count
     squares = _sum_by((scores - mean[episode_group]) ** 2, episode_group, num_groups)
     std = (squares / (count - 1).clamp(min=1)).sqrt()
     row_group = episode_group[row_episode]
-    return GroupStatistics(scores=scores[row_episode], mean=mean[row_group], std=std[row_group], count=count[row_group])
+    return GroupStatistics(scores=row_scores, mean=mean[row_group], std=std[row_group], count=count[row_group])
 
 
 def grpo(
@@ -144,11 +146,11 @@ def _sum_by(values: Tensor, index: Tensor, size: int) -> Tensor:
     return torch.zeros(size, dtype=values.dtype, device=values.device).index_add(0, index, values)
 
 
-def _first_rows(row_episode: Tensor, num_episodes: int) -> Tensor:  # [batch] -> [episodes]
-    """The first row of every episode."""
-    rows = torch.arange(len(row_episode), device=row_episode.device)
-    first = torch.full((num_episodes,), len(row_episode), dtype=torch.long, device=row_episode.device)
-    return first.scatter_reduce(0, row_episode, rows, reduce="amin")
+def _mean_by(values: Tensor, index: Tensor, size: int) -> Tensor:
+    """Means of the values with each index, [size]; exact where they are equal."""
+    low = torch.full((size,), torch.inf, dtype=values.dtype, device=values.device)
+    low = low.scatter_reduce(0, index, values, reduce="amin")
+    return low + _sum_by(values - low[index], index, size) / torch.bincount(index, minlength=size)
 
 
 def _number(groups: Tensor, episodes: Tensor) -> Tensor:  # [batch]

@@ -237,12 +237,19 @@ def test_all_turns_of_an_episode_share_its_advantage(estimator, expected):
     assert column(estimator(**TURN_LEVEL)) == pytest.approx(expected, abs=1e-5)
 
 
-def test_the_first_row_of_an_episode_gives_its_score():
-    rewards = torch.tensor([[1.0], [99.0], [3.0]])  # the second row disagrees, as a KL penalty makes rows do
-    advantages = grpo(
-        rewards, torch.ones(3, 1), torch.zeros(3, dtype=torch.long), torch.tensor([4, 4, 2]), norm_by_std=False
-    )
-    assert column(advantages) == pytest.approx([-1, -1, 1])
+def test_every_turn_pays_for_its_own_kl_and_the_episode_counts_with_their_mean():
+    rewards = torch.tensor([[1.0], [0.5], [3.0]])  # a KL penalty makes the turns of episode 4 differ
+    episodes = torch.tensor([4, 4, 2])
+    stats = group_statistics(rewards, torch.zeros(3, dtype=torch.long), episodes)
+    assert stats.mean.tolist() == [(0.75 + 3) / 2] * 3
+    advantages = grpo(rewards, torch.ones(3, 1), torch.zeros(3, dtype=torch.long), episodes, norm_by_std=False)
+    assert column(advantages) == pytest.approx([-0.875, -1.375, 1.125])
+
+
+def test_turns_with_equal_scores_have_exactly_their_score_as_mean():
+    rewards = torch.full((7, 1), 0.1, dtype=torch.float64)
+    stats = group_statistics(rewards, torch.zeros(7, dtype=torch.long), torch.tensor([0, 0, 0, 1, 1, 1, 1]))
+    assert stats.std.tolist() == [0.0] * 7 and stats.mean.tolist() == [0.1] * 7
 
 
 # --- GiGPO ----------------------------------------------------------------------------------------------------------
