@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import subprocess
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import Any
 
 from ragen.errors import ConfigError, MissingExtra, RagenError
 from ragen.sweeps.backend import Ended, start_run
-from ragen.sweeps.child import GRACE_S, stop_children
+from ragen.sweeps.child import GRACE_S, interrupts_held, stop_children
 from ragen.sweeps.run import Run
 from ragen.sweeps.slots import Machine, Slot, ask_nvidia_smi, slot_label, split_list
 
@@ -30,13 +31,15 @@ def work(run: Run, folder: str, size: int, has_gpus: bool) -> Iterator[Any]:
     devices = os.environ.get("CUDA_VISIBLE_DEVICES", "") if has_gpus else ""
     yield device_label(devices) if has_gpus else f"{size}xCPU"
     started = time.monotonic()
-    process = start_run(run, devices, {})
+    processes: list[subprocess.Popen[bytes]] = []
     try:
-        while process.poll() is None:
+        with interrupts_held():
+            processes.append(start_run(run, devices, {}))
+        while processes[0].poll() is None:
             time.sleep(POLL_S)  # not wait(): Ray's cancel does not interrupt a system call
     finally:
-        stop_children([process])
-    yield Ended(exit_code=process.returncode, wall_time=time.monotonic() - started)
+        stop_children(processes)
+    yield Ended(exit_code=processes[0].returncode, wall_time=time.monotonic() - started)
 
 
 def device_label(devices: str) -> str:

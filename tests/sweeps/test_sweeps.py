@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import csv
+import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -14,7 +16,7 @@ from ragen.errors import ConfigError
 from ragen.sweeps.command import main
 from ragen.tracking.rundir import read_metrics, read_status
 from ragen.trainer.checkpoint import LATEST
-from tests.sweeps.sweeping import REPOSITORY, SMALL, fields_of, processes_in, start_sweep, wait_for
+from tests.sweeps.sweeping import REPOSITORY, SMALL, fields_of, processes_in, script_run, start_sweep, wait_for
 from tests.sweeps.test_report import figure_ink, read_csv
 
 TIME_FIELDS = ["train_time", "eval_time", "total_time", "wall_time", "gpu", "status"]
@@ -189,6 +191,29 @@ print("stopped")
 """
     done = subprocess.run([sys.executable, "-c", program], cwd=REPOSITORY, capture_output=True, text=True, timeout=120)
     assert done.stdout.endswith("stopped\n"), done.stderr
+
+
+def test_a_task_that_is_cancelled_while_it_starts_its_process_ends_it(tmp_path, monkeypatch):
+    from ragen.sweeps import ray_backend
+
+    run = script_run(tmp_path, "started", "import time; print('up', flush=True); time.sleep(100)")
+    start_run = ray_backend.start_run
+
+    def interrupted(*arguments):
+        process = start_run(*arguments)
+        while not run.log.read_text():
+            time.sleep(0.05)
+        os.kill(os.getpid(), signal.SIGINT)
+        time.sleep(0.1)
+        return process
+
+    monkeypatch.setattr(ray_backend, "start_run", interrupted)
+    monkeypatch.chdir(tmp_path)
+    task = ray_backend.work(run, str(tmp_path), 1, False)
+    assert next(task) == "1xCPU"
+    with pytest.raises(KeyboardInterrupt):
+        next(task)
+    assert "KeyboardInterrupt" in run.log.read_text()
 
 
 def test_a_step_of_the_training_helper_can_be_probed(capsys):
