@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import signal
 import subprocess
 import time
 from collections.abc import Iterator, Sequence
@@ -28,6 +29,8 @@ POLL_S = 0.25
 def work(run: Run, folder: str, size: int, has_gpus: bool) -> Iterator[Any]:
     """The task: yields what it runs on when it starts, then exit code and seconds."""
     os.chdir(folder)  # logs and run directories are relative to where the sweep was started
+    # Below a shell's `&` SIGINT is ignored, and with it Ray's cancel.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     devices = os.environ.get("CUDA_VISIBLE_DEVICES", "") if has_gpus else ""
     yield device_label(devices) if has_gpus else f"{size}xCPU"
     started = time.monotonic()

@@ -167,7 +167,8 @@ def test_a_sweep_on_a_local_ray(tmp_path):
     assert (tmp_path / "logs/kl_sweep_tiny_report.png").stat().st_size > 10_000
 
 
-def test_tasks_of_a_sweep_that_is_stopped_end_their_processes(tmp_path):
+@pytest.mark.parametrize("disposition", [signal.SIG_DFL, signal.SIG_IGN], ids=["terminal", "nohup"])
+def test_tasks_of_a_sweep_that_is_stopped_end_their_processes(tmp_path, disposition):
     program = f"""
 import time
 from pathlib import Path
@@ -189,7 +190,14 @@ assert "KeyboardInterrupt" in runs[0].log.read_text()
 assert not runs[1].log.exists()
 print("stopped")
 """
-    done = subprocess.run([sys.executable, "-c", program], cwd=REPOSITORY, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        cwd=REPOSITORY,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, disposition),
+    )
     assert done.stdout.endswith("stopped\n"), done.stderr
 
 
