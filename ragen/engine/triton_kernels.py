@@ -92,15 +92,20 @@ def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
 
 
 @triton.jit
+def _activated(gate, up):
+    """silu(gate) * up, rounded where the model's own modules round."""
+    x = gate.to(tl.float32)
+    return (x / (1 + tl.exp(-x))).to(gate.dtype) * up
+
+
+@triton.jit
 def _silu_mul(gate_up, out, width, SIZE: tl.constexpr):
     row, part = tl.program_id(0).to(tl.int64), tl.program_id(1)
     column = part * SIZE + tl.arange(0, SIZE)
     inside = column < width
     gate = tl.load(gate_up + row * 2 * width + column, mask=inside, other=0.0)
     up = tl.load(gate_up + row * 2 * width + width + column, mask=inside, other=0.0)
-    x = gate.to(tl.float32)
-    activated = (x / (1 + tl.exp(-x))).to(gate.dtype)
-    tl.store(out + row * width + column, activated * up, mask=inside)
+    tl.store(out + row * width + column, _activated(gate, up), mask=inside)
 
 
 @triton.jit
@@ -121,8 +126,7 @@ def _gated_product(
         gate = tl.dot(part, weight.load([column, start]).T, gate)
         up = tl.dot(part, weight.load([width + column, start]).T, up)
     dtype = out.dtype.element_ty
-    rounded = gate.to(dtype).to(tl.float32)
-    activated = (rounded / (1 + tl.exp(-rounded))).to(dtype) * up.to(dtype)
+    activated = _activated(gate.to(dtype), up.to(dtype))
     rows, columns = row + tl.arange(0, ROWS), column + tl.arange(0, COLUMNS)
     inside = (rows < num_rows)[:, None] & (columns < width)[None, :]
     tl.store(out + rows[:, None].to(tl.int64) * width + columns[None, :], activated, mask=inside)
