@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from ragen.algorithms.rollout_filter import BUCKET_MODES, FilterResult, FilterSettings, RolloutFilter
 from ragen.config.schema import Config, EnvSetConfig
+from ragen.config.seeds import clear_of, validation_levels
 from ragen.diagnostics.noise import cosine, measure_noise
 from ragen.env.rng import fixed_hash
 from ragen.llm_agent.build import sampling_params
@@ -93,13 +94,13 @@ class GradientReporter:
         return metrics
 
     def rollout(self, step: int) -> list[Group]:
-        """Levels and noise of their own: what training plays is not moved."""
+        """Levels and noise of their own, clear of validation: what training plays is not moved."""
         if self.environments is None:
             self.environments = EsManager(self.env_set, self.config.custom_envs)
         seed = fixed_hash(self.train_seed, "gradient analysis", step)
         episodes = self.workers.rollout(
             self.environments,
-            base_seed=seed % 2**31,
+            base_seed=clear_of(seed % 2**31, self.env_set.env_groups, validation_levels(self.config)),
             noise_seed=seed,
             params=sampling_params(self.config, self.workers.chat, is_validation=False),
         )

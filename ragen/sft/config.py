@@ -9,6 +9,7 @@ from typing import Annotated
 from ragen.config.actor_rollout_ref import OptimConfig
 from ragen.config.load import CONFIG_DIR, compose, load_config
 from ragen.config.schema import Config
+from ragen.config.seeds import check_apart, training_levels, validation_levels
 from ragen.config.strict import build_dataclass
 from ragen.errors import ConfigError
 
@@ -62,18 +63,11 @@ def load_sft(
 
 def check_seeds(config: Config, sft: SftConfig) -> None:
     """No level of the demonstrations is trained on or validated on by reinforcement learning."""
-    ours = range(sft.seed, sft.seed + sft.train_size + sft.val_size)
-    val, train = config.es_manager.val, config.es_manager.train
-    theirs = {"seed.val": range(config.seed.val, config.seed.val + val.env_groups)}
+    theirs = {"seed.val": validation_levels(config)}
     if config.seed.train is not None:
-        num_levels = config.trainer.total_training_steps * train.env_groups
-        theirs["seed.train"] = range(config.seed.train, config.seed.train + num_levels)
-    for key, levels in theirs.items():
-        if ours.start < levels.stop and levels.start < ours.stop:
-            raise ConfigError(
-                f"sft.seed={sft.seed}: the demonstrated levels {ours.start} to {ours.stop - 1} meet the levels "
-                f"{levels.start} to {levels.stop - 1} of {key}. Set sft.seed to {max(levels.stop, 100_000)}, say."
-            )
+        theirs["seed.train"] = training_levels(config, config.seed.train)
+    ours = range(sft.seed, sft.seed + sft.train_size + sft.val_size)
+    check_apart("sft.seed", "demonstrated", ours, theirs, least=100_000)
 
 
 def check_length(config: Config, sft: SftConfig) -> None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from ragen.config.load import to_dict
 from ragen.config.schema import Config
+from ragen.config.seeds import clear_of, training_levels, validation_levels
 from ragen.config.show import to_yaml
 from ragen.env.rng import fixed_hash
 from ragen.llm_agent.build import native_agent, vllm_agent
@@ -40,7 +41,7 @@ def build_trainer(config: Config, *, device: str | None = None, ranks: Ranks | N
         return None
     trainer, root = config.trainer, Path(config.trainer.default_local_dir)
     if config.seed.train is None:
-        seed = start.state["train_seed"] if start.state else secrets.randbelow(10**6)
+        seed = draw_seed(config) if start.train_seed is None else start.train_seed
         config = replace(config, seed=replace(config.seed, train=seed))  # so that config.yaml names it
     if config.uses_fsdp:
         workers = build_ray_workers(config, start, device=device or default_device(), ranks=ranks)
@@ -65,6 +66,11 @@ def build_trainer(config: Config, *, device: str | None = None, ranks: Ranks | N
     if start.state:
         built.load_state(start.state)
     return built
+
+
+def draw_seed(config: Config) -> int:
+    """A training seed whose levels are not validated on."""
+    return clear_of(secrets.randbelow(10**6), len(training_levels(config, 0)), validation_levels(config))
 
 
 def build_workers(config: Config, start: Start, *, device: str) -> LocalWorkers:

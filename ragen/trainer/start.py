@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ragen.config.schema import Config
+from ragen.config.seeds import check_held_out
 from ragen.errors import ConfigError, MissingExtra
 from ragen.models.resolve import resolve_model
 from ragen.tracking.rundir import read_status
@@ -31,6 +32,9 @@ class Start:
     state: dict[str, Any] | None
     """The trainer's state in it; None in a checkpoint that holds weights only."""
 
+    train_seed: int | None
+    """Where the training levels start; None before it is drawn."""
+
     @property
     def step(self) -> int:
         return step_of(self.checkpoint) if self.checkpoint else 0
@@ -44,12 +48,16 @@ def plan_start(config: Config) -> Start | None:
     env_types = sorted({config.custom_envs[tag].env_type for tag in config.es_manager.train.env_configs.tags})
     root = Path(trainer.default_local_dir)
     checkpoint = find_resume(trainer.resume_mode, trainer.resume_from_path, root)
+    state = read_state(checkpoint) if checkpoint else None
+    drawn = state["train_seed"] if state else None
     start = Start(
         actor=resolve_model(config.actor_rollout_ref.model.path, env_types=env_types),
         critic=resolve_model(config.critic.model.path, env_types=env_types) if config.uses_critic else None,
         checkpoint=checkpoint,
-        state=read_state(checkpoint) if checkpoint else None,
+        state=state,
+        train_seed=drawn if config.seed.train is None else config.seed.train,
     )
+    check_held_out(config, start.train_seed)
     if checkpoint is None:
         return start
     check_checkpoint(config, start)

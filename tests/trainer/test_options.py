@@ -10,6 +10,7 @@ from safetensors.torch import load_file
 from ragen.models.resolve import resolve_model
 from ragen.tracking.glossary import unknown
 from ragen.tracking.rundir import read_table
+from ragen.trainer.build import draw_seed
 from tests.trainer.runs import BANDIT, LAKE, Run, small_config, train
 
 ACTOR, ROLLOUT = "actor_rollout_ref.actor", "actor_rollout_ref.rollout"
@@ -315,3 +316,8 @@ def test_a_drawn_seed_is_written_down(tmp_path):
     seed = yaml.safe_load((run.path / "config.yaml").read_text())["seed"]["train"]
     assert run.episodes(1)[0].seed == seed
     assert json.loads((run.path / "global_step_2" / "trainer_state.json").read_text())["train_seed"] == seed
+
+
+def test_a_drawn_seed_keeps_clear_of_the_validation_levels(tmp_path):
+    everywhere = ["seed.train=null", "seed.val=0", "es_manager.val.env_groups=1000000"]
+    assert draw_seed(small_config(tmp_path, *everywhere)) == 1_000_000
