@@ -19,7 +19,7 @@ from ragen.config.strict import build_dataclass
 from ragen.config.validate import FILTER_VALUES
 from ragen.errors import ConfigError, RagenError
 from ragen.tracking.console import console, print_table
-from ragen.tracking.rundir import episode_files, read_episodes
+from ragen.tracking.episodes import episode_files, episode_name, read_episodes
 from ragen.types import group_episodes
 
 PREFIX = "rollout_filter_"
@@ -57,7 +57,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         prog="ragen replay-filter",
         description="Show which groups each rollout filter would have kept, from the saved episodes of a run.",
     )
-    parser.add_argument("path", type=Path, help="run directory or episode file (.jsonl)")
+    parser.add_argument("path", type=Path, help="run directory or episode file (.jsonl.gz or .jsonl)")
     parser.add_argument(
         "overrides",
         nargs="*",
@@ -89,7 +89,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def select_files(path: Path, pattern: str) -> list[Path]:
     if not path.exists():
         raise RagenError(f"{path} does not exist. Give a run directory or an episode file.")
-    files = [file for file in episode_files(path) if file.match(pattern) or Path(file.stem).match(pattern)]
+    files = [file for file in episode_files(path) if file.match(pattern) or Path(episode_name(file)).match(pattern)]
     if not files:
         raise RagenError(f"No episode file of {path} matches {pattern!r}.")
     return files
@@ -104,7 +104,7 @@ def replay(file: Path, filters: Mapping[str, FilterSettings], *, reward_scale: f
     complete = [group for group in groups if group.is_complete]
     return [
         Replay(
-            file=file.stem,
+            file=episode_name(file),
             filter=name,
             num_groups=len(complete),
             num_incomplete=len(groups) - len(complete),

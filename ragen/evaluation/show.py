@@ -7,13 +7,13 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from ragen.errors import RagenError
-from ragen.tracking.rundir import episode_files, read_episodes
+from ragen.tracking.episodes import episode_files, episode_name, read_episodes
 from ragen.types import Episode, Status
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="ragen show", description="Print saved episodes as text.")
-    parser.add_argument("path", type=Path, help="run directory or episode file (.jsonl)")
+    parser.add_argument("path", type=Path, help="run directory or episode file (.jsonl.gz or .jsonl)")
     parser.add_argument("--policy", help="only the files whose name starts so (sampled, greedy, random, solver)")
     parser.add_argument("--status", choices=[status.value for status in Status], help="only episodes that ended so")
     parser.add_argument("--seed", type=int, help="only episodes on this level")
@@ -39,11 +39,12 @@ def select(path: Path, *, policy: str | None, status: str | None, seed: int | No
     if not path.exists():
         raise RagenError(f"{path} does not exist. Give a run directory or an episode file.")
     for file in episode_files(path):
-        if policy and not file.stem.startswith(policy):
+        name = episode_name(file)
+        if policy and not name.startswith(policy):
             continue
         for episode in read_episodes(file):
             if (status is None or episode.status == status) and (seed is None or episode.seed == seed):
-                yield file.stem, episode
+                yield name, episode
 
 
 def to_text(episode: Episode, name: str) -> str:

@@ -31,7 +31,8 @@ from ragen.plotting.style import (
     say,
 )
 from ragen.tracking.console import print_table
-from ragen.tracking.rundir import read_episodes, read_metrics, read_status, write_atomic
+from ragen.tracking.episodes import find_episodes, read_episodes
+from ragen.tracking.rundir import read_metrics, read_status, write_atomic
 
 COLORS = (BLUE, ORANGE, GREEN, VERMILION, PURPLE, GREY)
 COLUMNS = ("model", "parameters", "run", "steps", "first success", "best (step)", "last [95 %]", "last score")
@@ -81,7 +82,7 @@ def read_run(run: Path) -> ScalingRun:
         state=read_status(run)["state"],
         steps=[step for step, _ in records],
         successes=successes,
-        final=final_success(run / "episodes" / f"val_step_{last}.jsonl", successes[-1]),
+        final=final_success(find_episodes(run, f"val_step_{last}"), successes[-1]),
         final_score=fmean(scores),
     )
 
@@ -91,9 +92,9 @@ def of_tags(record: dict, name: str) -> list[float]:
     return [v for k, v in record.items() if k.startswith("val-env/") and k.count("/") == 2 and k.endswith(f"/{name}")]
 
 
-def final_success(episodes: Path, mean: float) -> Estimate:
+def final_success(episodes: Path | None, mean: float) -> Estimate:
     """The success with its interval; the plays of one level are not independent."""
-    if not episodes.exists():
+    if episodes is None:
         return Estimate(mean, math.nan, math.nan)
     played = [episode for episode in read_episodes(episodes) if not episode.status.is_fault]
     return success_interval([e.is_success for e in played], [(e.tag, e.group_id) for e in played])

@@ -3,7 +3,7 @@
     config.yaml       the resolved configuration, one comment per key
     metrics.jsonl     one line per step: {"step": n, "metric/path": number, ...}
     tables/*.json     one file per table and step: {"name": ..., "step": n, "columns": [...], "rows": [[...], ...]}
-    episodes/*.jsonl  one line per episode: chat messages, token ids, log-probs, rewards, metadata
+    episodes/*.jsonl.gz   one line per episode: chat messages, token ids, log-probs, rewards, metadata (episodes.py)
     status.json       how the run ended and why
     wandb/, tensorboard/   what those trackers write, where they are on
 
@@ -12,86 +12,32 @@ Files appear whole: they are written beside their place and then moved into it. 
 
 from __future__ import annotations
 
-import dataclasses
 import glob
 import json
 import os
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
 
 from ragen.errors import RagenError
-from ragen.types import Episode, Status, Turn
+from ragen.tracking.episodes import COMPRESSED, PLAIN, SUFFIXES, dumps, episode_lines, episode_name, pack_member
+from ragen.types import Episode
 
 State = Literal["running", "finished", "early_stopped", "interrupted", "failed"]
 """How a run stands. A run whose process was killed stays `running`."""
 
 
-def write_atomic(path: Path, text: str) -> None:
+def write_atomic(path: Path, content: str | bytes) -> None:
     """Write a file so that a reader sees the old one or the new one, never a part."""
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    with temporary.open("w", encoding="utf-8") as file:
-        file.write(text)
+    with temporary.open("wb") as file:
+        file.write(content.encode() if isinstance(content, str) else content)
         file.flush()
         os.fsync(file.fileno())
     temporary.replace(path)
-
-
-def episode_to_json(episode: Episode) -> dict[str, Any]:
-    """An episode as plain JSON: the conversation in OpenAI's message form, then what training needs of each turn."""
-    record = {
-        "tag": episode.tag,
-        "env_type": episode.env_type,
-        "group_id": episode.group_id,
-        "member": episode.member,
-        "seed": episode.seed,
-        "status": episode.status.value,
-        "success": episode.is_success,
-        "reward": episode.reward,
-        "penalty": episode.penalty,
-        "num_actions": episode.num_actions,
-        "error": episode.error,
-        "final_observation": episode.final_observation,
-        "messages": episode.messages(),
-        "turns": [dataclasses.asdict(turn) for turn in episode.turns],
-    }
-    for turn in record["turns"]:
-        # These stand in the messages already.
-        del turn["user"], turn["text"]
-    return record
-
-
-def episode_from_json(record: Mapping[str, Any]) -> Episode:
-    """The inverse of `episode_to_json`."""
-    system, *exchanges = (message["content"] for message in record["messages"])
-    turns = [
-        Turn(user=user, text=text, **turn)
-        for user, text, turn in zip(exchanges[::2], exchanges[1::2], record["turns"], strict=True)
-    ]
-    plain = ("tag", "env_type", "group_id", "member", "seed", "error", "final_observation")
-    return Episode(
-        system=system, turns=turns, status=Status(record["status"]), **{name: record[name] for name in plain}
-    )
-
-
-def _dumps(record: Any) -> str:
-    # Models may write lone surrogates; as escapes they survive any text file.
-    return json.dumps(record, ensure_ascii=True, separators=(",", ":"), allow_nan=True)
-
-
-def read_episodes(path: Path) -> Iterator[Episode]:
-    """The episodes of a JSON lines file; an incomplete last line, as a killed run leaves it, is skipped."""
-    with path.open(encoding="utf-8") as file:
-        for number, line in enumerate(file, start=1):
-            try:
-                yield episode_from_json(json.loads(line))
-            except (json.JSONDecodeError, KeyError, TypeError, ValueError) as error:
-                if not line.endswith("\n"):
-                    return
-                raise RagenError(f"{path}, line {number}: not an episode ({type(error).__name__}: {error})") from error
 
 
 def _append_line(path: Path, line: str) -> None:
@@ -116,8 +62,9 @@ def _table_path(folder: Path, name: str, step: int) -> Path:
     return folder / "tables" / f"{name.replace('/', '.')}_step_{step}.json"
 
 
-def _step_of(table: Path) -> int:
-    return int(table.stem.rpartition("_step_")[2])
+def _step_in(name: str) -> int:
+    """train_step_3 -> 3"""
+    return int(name.rpartition("_step_")[2])
 
 
 class RunDir:
@@ -134,13 +81,13 @@ class RunDir:
 
     def log(self, step: int, metrics: Mapping[str, float]) -> None:
         """Append the metrics of a step."""
-        _append_line(self.path / "metrics.jsonl", _dumps({"step": step, **metrics}))
+        _append_line(self.path / "metrics.jsonl", dumps({"step": step, **metrics}))
 
     def log_table(self, step: int, name: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> Path:
         """Write a table of a step; its cells are numbers, texts or null."""
         path = _table_path(self.path, name, step)
         record = {"name": name, "step": step, "columns": list(columns), "rows": [list(row) for row in rows]}
-        write_atomic(path, _dumps(record) + "\n")
+        write_atomic(path, dumps(record) + "\n")
         return path
 
     def truncate_after(self, step: int) -> None:
@@ -155,20 +102,21 @@ class RunDir:
             kept = [record for record in records if record["step"] <= step]
             for record in records:
                 if record["step"] > step:
-                    _append_line(self.path / "metrics.dropped.jsonl", _dumps(record))
-            write_atomic(path, "".join(_dumps(record) + "\n" for record in kept))
+                    _append_line(self.path / "metrics.dropped.jsonl", dumps(record))
+            write_atomic(path, "".join(dumps(record) + "\n" for record in kept))
         for table in self.path.glob("tables/*_step_*.json"):
-            if _step_of(table) > step:
+            if _step_in(table.stem) > step:
                 table.unlink()
-        for episodes in self.path.glob("episodes/*_step_*.jsonl"):
-            if _step_of(episodes) > step:
+        for episodes in [file for end in SUFFIXES for file in self.path.glob(f"episodes/*_step_*{end}")]:
+            if _step_in(episode_name(episodes)) > step:
                 dropped = episodes.parent / "dropped" / episodes.name
                 dropped.parent.mkdir(exist_ok=True)
                 episodes.replace(dropped)
 
-    def write_episodes(self, name: str, episodes: Iterable[Episode]) -> Path:
-        path = self.path / "episodes" / f"{name}.jsonl"
-        write_atomic(path, "".join(_dumps(episode_to_json(episode)) + "\n" for episode in episodes))
+    def write_episodes(self, name: str, episodes: Iterable[Episode], *, is_compressed: bool = True) -> Path:
+        path = self.path / "episodes" / f"{name}{COMPRESSED if is_compressed else PLAIN}"
+        lines = episode_lines(episodes)
+        write_atomic(path, b"".join(map(pack_member, lines) if is_compressed else lines))
         return path
 
     def write_status(
@@ -224,19 +172,9 @@ def read_table(path: Path, name: str, step: int) -> tuple[list[str], list[list[A
 def table_steps(path: Path, name: str) -> list[int]:
     """The steps at which a table was logged."""
     files = path.glob(f"tables/{glob.escape(name.replace('/', '.'))}_step_*.json")
-    return sorted(_step_of(file) for file in files)
+    return sorted(_step_in(file.stem) for file in files)
 
 
 def read_status(path: Path) -> dict[str, Any]:
     """status.json of a run directory: state, reason, step, early_stop, started_at, updated_at, seconds."""
     return json.loads(_existing(path, "status.json").read_text(encoding="utf-8"))
-
-
-def episode_files(path: Path) -> list[Path]:
-    """The episode files of a run directory, or the file itself."""
-    if path.is_file():
-        return [path]
-    files = sorted((path / "episodes").glob("*.jsonl"))
-    if not files:
-        raise RagenError(f"{path} holds no episodes/*.jsonl. Give a run directory or an episode file.")
-    return files

@@ -249,14 +249,14 @@ class AgentTrainer:
         return metrics
 
     def write_episodes(self, step: int, kind: str, episodes: list[Episode], *, is_due: bool = False) -> None:
-        """Into the run directory, and into a second folder where one is named."""
+        """Into the run directory, compressed, and as plain JSON lines into a second folder where one is named."""
         trainer = self.config.trainer
         every = trainer.save_episodes_every
         if is_due or (every > 0 and step % every == 0):
             self.run.write_episodes(f"{kind}_step_{step}", episodes)
         second = trainer.rollout_data_dir if kind == "train" else trainer.validation_data_dir
         if second:
-            RunDir(Path(second)).write_episodes(f"{kind}_step_{step}", episodes)
+            RunDir(Path(second)).write_episodes(f"{kind}_step_{step}", episodes, is_compressed=False)
 
     def log_tables(self, step: int, kept: FilterResult) -> None:
         """The rewards of every group, and, on request, each group's deviation and fate."""

@@ -3,7 +3,7 @@
 import json
 
 from ragen.cli import main
-from ragen.tracking.rundir import read_episodes
+from ragen.tracking.episodes import read_episodes
 from tests.engine.test_api import ChatServer, chat, server  # noqa: F401
 
 API = [
@@ -25,7 +25,7 @@ def test_an_endpoint_is_evaluated_like_a_model(server: ChatServer, tmp_path):  #
     metrics = json.loads((tmp_path / "metrics.jsonl").read_text())
     assert metrics["sampled/Bandit/num_actions"] == 1
     assert metrics["sampled/truncation/parse_failure"] == 0
-    episodes = list(read_episodes(tmp_path / "episodes" / "sampled_T0.5.jsonl"))
+    episodes = list(read_episodes(tmp_path / "episodes" / "sampled_T0.5.jsonl.gz"))
     assert [e.turns[0].thought for e in episodes] == ["first"] * 8
     assert server.bodies[0]["model"] == "some-model"
 

@@ -9,7 +9,7 @@ import yaml
 
 from ragen.cli import main
 from ragen.config import build_config
-from ragen.tracking.rundir import read_episodes
+from ragen.tracking.episodes import read_episodes
 from ragen.types import Status
 
 SMALL = [
@@ -34,7 +34,7 @@ def test_an_evaluation_leaves_a_whole_run_directory(sokoban_run):
     status = json.loads((sokoban_run / "status.json").read_text())
     assert status["state"] == "finished"
     files = {path.name for path in (sokoban_run / "episodes").iterdir()}
-    assert files == {"sampled_T0.5.jsonl", "greedy.jsonl", "random.jsonl", "solver.jsonl"}
+    assert files == {"sampled_T0.5.jsonl.gz", "greedy.jsonl.gz", "random.jsonl.gz", "solver.jsonl.gz"}
     for name in files:
         assert len(list(read_episodes(sokoban_run / "episodes" / name))) == 6
 
@@ -50,7 +50,7 @@ def test_metrics_have_the_names_of_the_rollout_and_intervals(sokoban_run):
 
 
 def test_saved_episodes_hold_exact_tokens(sokoban_run):
-    for episode in read_episodes(sokoban_run / "episodes" / "greedy.jsonl"):
+    for episode in read_episodes(sokoban_run / "episodes" / "greedy.jsonl.gz"):
         for turn in episode.turns:
             assert len(turn.response_ids) == len(turn.logprobs) > 0
             assert turn.prompt_ids
@@ -78,7 +78,7 @@ def test_the_module_of_the_documents_is_the_same_command(tmp_path):
     command = [sys.executable, "-m", "ragen.llm_agent.agent_proxy", "--config-name", "_2_sokoban", "--out", str(out)]
     result = subprocess.run([*command, *SMALL], capture_output=True, text=True, timeout=120, check=True)
     assert "CoordSokoban: 6 levels" in result.stdout
-    assert (out / "episodes" / "greedy.jsonl").exists()
+    assert (out / "episodes" / "greedy.jsonl.gz").exists()
 
 
 def test_episodes_may_have_25_turns_and_more(tmp_path):
@@ -97,7 +97,7 @@ def test_episodes_may_have_25_turns_and_more(tmp_path):
     ]
     long = ["actor_rollout_ref.rollout.max_model_len=4096", "es_manager.val.env_configs.tags=[LargerSokoban]"]
     assert main([*args, "--no-reference", "--out", str(tmp_path / "run"), *SMALL, *long]) == 0
-    turns = [len(e.turns) for e in read_episodes(tmp_path / "run" / "episodes" / "greedy.jsonl")]
+    turns = [len(e.turns) for e in read_episodes(tmp_path / "run" / "episodes" / "greedy.jsonl.gz")]
     assert max(turns) == 27
 
 
@@ -117,7 +117,7 @@ def test_two_evaluations_of_the_same_command_are_equal(sokoban_run, tmp_path):
     again = tmp_path / "again"
     args = ["eval", "--config-name", "_2_sokoban", "--mode", "sampled", "--no-reference", "--out", str(again)]
     assert main([*args, *SMALL]) == 0
-    first, second = (list(read_episodes(run / "episodes" / "sampled_T0.5.jsonl")) for run in (sokoban_run, again))
+    first, second = (list(read_episodes(run / "episodes" / "sampled_T0.5.jsonl.gz")) for run in (sokoban_run, again))
     assert [e.turns for e in first] == [e.turns for e in second]
 
 

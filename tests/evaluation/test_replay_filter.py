@@ -80,7 +80,7 @@ def test_a_filter_of_ones_own_takes_the_rest_from_the_run(run, capsys):
     assert [record["filter"] for record in records] == ["top_p 0.8 linear, zeros out"]
     records = replay(
         capsys,
-        run / "episodes" / "train_step_1.jsonl",
+        run / "episodes" / "train_step_1.jsonl.gz",
         "actor_rollout_ref.rollout.rollout_filter_strategy=top_k_abs",
         "rollout_filter_value=2",
     )

@@ -12,7 +12,8 @@ import yaml
 
 from ragen.cli import main as ragen
 from ragen.legacy.command import main
-from ragen.tracking.rundir import read_episodes, read_metrics, read_status
+from ragen.tracking.episodes import read_episodes
+from ragen.tracking.rundir import read_metrics, read_status
 
 ROOT = Path(__file__).parents[2]
 
@@ -162,7 +163,7 @@ def test_a_checkpoint_is_evaluated_with_more_turns_than_it_was_trained_with(tmp_
     config = yaml.safe_load(Path("evaluation/config.yaml").read_text())
     assert config["actor_rollout_ref"]["model"]["path"] == str(checkpoint)
     assert config["custom_envs"]["SimpleSokoban"]["max_actions_per_traj"] == 25
-    random = list(read_episodes(Path("evaluation/episodes/random.jsonl")))
+    random = list(read_episodes(Path("evaluation/episodes/random.jsonl.gz")))
     assert 2 < max(len(episode.turns) for episode in random) <= 25
     assert {episode.tag for episode in random} == {"SimpleSokoban"}
     # A context for two turns ends the episodes early, and the command says so.

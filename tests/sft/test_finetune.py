@@ -18,8 +18,9 @@ from ragen.sft import command, data
 from ragen.sft.config import SftConfig, load_sft
 from ragen.sft.data import Demonstrator, chunks, load_data
 from ragen.sft.finetune import Finetuner, epoch_batches
+from ragen.tracking.episodes import read_episodes
 from ragen.tracking.glossary import unknown
-from ragen.tracking.rundir import read_episodes, read_metrics, read_status
+from ragen.tracking.rundir import read_metrics, read_status
 from ragen.types import Sample
 
 SMALL = (
@@ -243,7 +244,7 @@ def test_a_run_learns_merges_validates_and_is_not_repeated(tmp_path, rank, lr, c
     assert tuner.loss(samples(tokenizer, *changes)[1]) == pytest.approx(losses[best], rel=1e-4)
 
     assert read_status(root / "validation")["state"] == "finished"
-    played = list(read_episodes(root / "validation" / "episodes" / "greedy.jsonl"))
+    played = list(read_episodes(root / "validation" / "episodes" / "greedy.jsonl.gz"))
     assert [episode.seed for episode in played] == list(range(123, 129))
     assert "FrozenLake | greedy" in (merged / "validate.log").read_text()
     assert (root / "train.log").read_text().count("sft/val_loss") == 4

@@ -16,7 +16,8 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from ragen.config import Config, load_config
-from ragen.tracking.rundir import read_episodes, read_metrics, read_status
+from ragen.tracking.episodes import read_episodes
+from ragen.tracking.rundir import read_metrics, read_status
 from ragen.types import Episode
 
 REPOSITORY = Path(__file__).parents[2]
@@ -86,7 +87,7 @@ class Run:
         return sorted(folder.name for folder in self.path.glob("global_step_*"))
 
     def episodes(self, step: int, kind: str = "train") -> list[Episode]:
-        return list(read_episodes(self.path / "episodes" / f"{kind}_step_{step}.jsonl"))
+        return list(read_episodes(self.path / "episodes" / f"{kind}_step_{step}.jsonl.gz"))
 
     def weights(self, step: int, role: str = "actor") -> dict[str, Tensor]:
         return load_file(self.path / f"global_step_{step}" / role / "model.safetensors")

@@ -62,7 +62,7 @@ def test_a_checkpoint_with_adapters_holds_merged_weights(tmp_path):
 
 def test_nothing_in_a_run_directory_is_a_pickle(ppo):
     suffixes = {path.suffix for path in ppo.path.rglob("*") if path.is_file()}
-    assert suffixes <= {".safetensors", ".json", ".jsonl", ".yaml", ".txt", ".jinja", ".png", ".md"}
+    assert suffixes <= {".safetensors", ".json", ".jsonl", ".gz", ".yaml", ".txt", ".jinja", ".png", ".md"}
 
 
 def test_the_trainer_state_is_json(ppo):

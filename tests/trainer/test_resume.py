@@ -212,9 +212,9 @@ def test_a_run_that_is_started_over_puts_the_episodes_of_the_old_one_aside(tmp_p
     train(tmp_path, GRPO, "trainer.total_training_steps=3")
     train(tmp_path, GRPO, "trainer.total_training_steps=1", "trainer.resume_mode=disable")
     files = sorted(path.name for path in (tmp_path / "episodes").glob("train_*"))
-    assert files == ["train_step_1.jsonl"]
+    assert files == ["train_step_1.jsonl.gz"]
     dropped = sorted(path.name for path in (tmp_path / "episodes" / "dropped").glob("train_*"))
-    assert dropped == ["train_step_1.jsonl", "train_step_2.jsonl", "train_step_3.jsonl"]
+    assert dropped == ["train_step_1.jsonl.gz", "train_step_2.jsonl.gz", "train_step_3.jsonl.gz"]
 
 
 def test_the_time_of_the_checkpoints_step_is_in_the_totals_of_a_resumed_run(tmp_path):

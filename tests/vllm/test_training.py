@@ -10,7 +10,8 @@ pytest.importorskip("vllm")
 
 from ragen.errors import EngineError
 from ragen.evaluation.command import main as evaluate
-from ragen.tracking.rundir import read_episodes, read_metrics
+from ragen.tracking.episodes import read_episodes
+from ragen.tracking.rundir import read_metrics
 from ragen.trainer.build import build_trainer
 from ragen.types import Episode
 from ragen.workers.local import LocalWorkers, text_logprobs
@@ -100,7 +101,7 @@ def test_evaluations_agree(tmp_path):
     for name in ("native", "vllm"):
         folder = str(tmp_path / name)
         assert evaluate([*words, f"actor_rollout_ref.rollout.name={name}", "--max-turn", "3", "--out", folder]) == 0
-    files = sorted(path.name for path in (tmp_path / "native" / "episodes").glob("*.jsonl"))
+    files = sorted(path.name for path in (tmp_path / "native" / "episodes").glob("*.jsonl.gz"))
     assert len(files) == 2  # sampled and greedy
     for file in files:
         ours, theirs = (list(read_episodes(tmp_path / name / "episodes" / file)) for name in ("vllm", "native"))
