@@ -21,12 +21,13 @@ from ragen.workers.learner import Learner, for_each_micro_batch, scatter
 from ragen.workers.model import hidden_states, logits_of, masked_rows, masked_targets
 from ragen.workers.packed import Packing, packed_attention
 from ragen.workers.reference import Reference
+from ragen.workers.rows import take_rows
 from ragen.workers.team import SOLO, Team
 
 
 def masked_hidden(model: Any, batch: Batch, ids: Tensor, packing: Packing) -> Tensor:
     """Hidden states from which the masked tokens were drawn, [masked tokens, dim]."""
-    return hidden_states(model, ids, packing)[masked_rows(batch.mask, packing)]
+    return take_rows(hidden_states(model, ids, packing), masked_rows(batch.mask, packing))
 
 
 def sampled_logprobs(

@@ -14,13 +14,14 @@ from ragen.workers.batch import Batch
 from ragen.workers.learner import Learner, for_each_micro_batch, scatter
 from ragen.workers.model import masked_rows
 from ragen.workers.packed import Packing
+from ragen.workers.rows import take_rows
 from ragen.workers.team import SOLO, Team
 
 
 def sampled_values(model: Any, batch: Batch, ids: Tensor, packing: Packing) -> Tensor:
     """Value of the state in which each masked token was chosen, [masked tokens] in float32."""
     output = model(input_ids=ids, position_ids=packing.position_ids, use_cache=False)
-    return output.logits[0, :, 0].float()[masked_rows(batch.mask, packing)]
+    return take_rows(output.logits[0, :, 0].float(), masked_rows(batch.mask, packing))
 
 
 class Critic(Learner):

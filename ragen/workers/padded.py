@@ -10,6 +10,8 @@ from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 from torch.nn.utils.rnn import pad_sequence
 
+from ragen.workers.rows import take_rows
+
 CALL_COST = 2**14
 """What one more call of padded attention costs, in pairs of query and key (measured with the embedded models)."""
 MAX_PAIRS = 2**26
@@ -135,7 +137,7 @@ def attend_padded(
     def laid_out(tensor: Tensor, index: Tensor, shapes: list[torch.Size]) -> list[Tensor]:
         """[1, head, tokens, dim] -> [sequences, head, tokens, dim] for each bucket."""
         # One look-up for all buckets: the gradient of each would be a tensor of all tokens.
-        parts = tensor[0].transpose(0, 1)[index].split([shape.numel() for shape in shapes])
+        parts = take_rows(tensor[0].transpose(0, 1), index).split([shape.numel() for shape in shapes])
         return [part.unflatten(0, shape).transpose(1, 2) for part, shape in zip(parts, shapes, strict=True)]
 
     buckets = layout.buckets
@@ -153,7 +155,7 @@ def attend_padded(
                 q, k, v, attn_mask=mask, is_causal=mask is None, scale=scaling, dropout_p=dropout, enable_gqa=is_grouped
             )
         outs.append(out.transpose(1, 2).flatten(0, 1))
-    return torch.cat(outs)[layout.back][None]
+    return take_rows(torch.cat(outs), layout.back)[None]
 
 
 def _attend_capped(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, scale: float, softcap: float) -> Tensor:

@@ -108,12 +108,12 @@ def train(root: Path, *changes: str, env: tuple[str, ...] = BANDIT) -> Run:
     return Run(root)
 
 
-def start_process(root: Path, *changes: str, env: tuple[str, ...] = BANDIT) -> subprocess.Popen[str]:
+def start_process(root: Path, *changes: str, env: tuple[str, ...] = BANDIT, threads: int = 1) -> subprocess.Popen[str]:
     """`python train.py` in a process of its own."""
     return subprocess.Popen(
         [sys.executable, "train.py", *overrides(root, *changes, env=env)],
         cwd=REPOSITORY,
-        env=os.environ | {"CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"},
+        env=os.environ | {"CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": str(threads)},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,

@@ -9,6 +9,7 @@ import pytest
 
 from ragen.errors import ConfigError
 from ragen.trainer.build import build_trainer
+from tests.threads import num_threads
 from tests.trainer.runs import BANDIT, LAKE, Run, finish, has_logged, kill_when, small_config, start_process, train
 
 ROLLOUT = "actor_rollout_ref.rollout"
@@ -67,12 +68,16 @@ def interrupted(root, step: int, *changes: str, env=LAKE) -> None:
         trainer.fit()
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_resumed_run_equals_the_straight_one(tmp_path, kind):
+@pytest.mark.parametrize(
+    ("kind", "threads"),
+    [*((kind, 1) for kind in KINDS), *((kind, 2) for kind in ("ppo", "lora", "diagnostics"))],
+)
+def test_a_resumed_run_equals_the_straight_one(tmp_path, kind, threads):
     changes = [*KINDS[kind], "trainer.total_training_steps=4", "trainer.save_freq=2", "trainer.test_freq=2"]
-    straight = train(tmp_path / "straight", *changes, env=LAKE)
-    interrupted(tmp_path / "resumed", 3, *changes)  # step 3 is logged and not saved: it is taken again
-    resumed = train(tmp_path / "resumed", *changes, env=LAKE)
+    with num_threads(threads):
+        straight = train(tmp_path / "straight", *changes, env=LAKE)
+        interrupted(tmp_path / "resumed", 3, *changes)  # step 3 is logged and not saved: it is taken again
+        resumed = train(tmp_path / "resumed", *changes, env=LAKE)
     check_same(straight, resumed, 4)
     dropped = (tmp_path / "resumed" / "metrics.dropped.jsonl").read_text().splitlines()
     assert [json.loads(line)["step"] for line in dropped] == [3]
@@ -102,6 +107,16 @@ def test_a_killed_run_goes_on_as_if_nothing_had_happened(tmp_path, straight):
     code, output = finish(start_process(tmp_path, *KILLED))
     assert code == 0, output
     check_same(straight, Run(tmp_path), 3)
+
+
+def test_with_two_threads_a_killed_run_equals_that_of_another_process(tmp_path):
+    straight, killed = tmp_path / "straight", tmp_path / "killed"
+    code, output = finish(start_process(straight, *KILLED, env=LAKE, threads=2))
+    assert code == 0, output
+    assert kill_when(start_process(killed, *KILLED, env=LAKE, threads=2), lambda: has_logged(killed, 1))
+    code, output = finish(start_process(killed, *KILLED, env=LAKE, threads=2))
+    assert code == 0, output
+    check_same(Run(straight), Run(killed), 3)
 
 
 @pytest.mark.slow
