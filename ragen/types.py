@@ -85,6 +85,8 @@ class Episode:
     member: int
     seed: int
     """Fixes the level; members of a group share it."""
+    level: str = ""
+    """The level by its content: equal on every seed that makes the same level. Empty where `reset` failed."""
     system: str = ""
     """The system message."""
     turns: list[Turn] = field(default_factory=list)

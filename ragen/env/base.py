@@ -57,6 +57,14 @@ class Env(ABC):
         """Facts for the system message that follow from this configuration: symbols, board size. May be empty."""
         return ""
 
+    def level_content(self) -> str:
+        """What makes up the level after `reset`: equal texts are one level, whatever the seed. Empty: the observation.
+
+        Noise that the members of a group do not share is no part of it. Override it where the first observation does
+        not show the whole level, or shows it in a way that an option changes.
+        """
+        return ""
+
     def solve(self) -> list[int] | None:
         """Action ids of a shortest solution from the current state; None where there is none or no solver."""
         return None

@@ -58,9 +58,11 @@ def check_reset(env: Env, make: Callable[[], Env], seed: int) -> None:
     expect(isinstance(first, str) and bool(first), f"reset({seed}) must return a text, got {first!r}.")
     expect(env.render() == first, f"render() after reset({seed}) must equal the first observation.")
     check_actions(env)
-    names = env.actions
+    names, content = env.actions, env.level_content()
+    expect(isinstance(content, str), f"level_content() must return a text, got {content!r}.")
     for member in (0, 1, 2):
         expect(env.reset(seed, member) == first, f"reset({seed}, {member}) differs from reset({seed}).")
+        expect(env.level_content() == content, f"level_content() of member {member} differs within seed {seed}.")
         expect(env.actions == names, f"the actions of member {member} differ within seed {seed}.")
     other = make()
     expect(other.reset(seed) == first, f"reset({seed}) differs in a second environment of the same config.")

@@ -113,7 +113,12 @@ class AgentProxy:
 
     def _start(self, seat: Seat) -> _Play:
         episode = Episode(
-            tag=seat.tag, env_type=seat.spec.env_type, group_id=seat.group_id, member=seat.member, seed=seat.seed
+            tag=seat.tag,
+            env_type=seat.spec.env_type,
+            group_id=seat.group_id,
+            member=seat.member,
+            seed=seat.seed,
+            level=seat.level,
         )
         if seat.error:
             episode.status, episode.error = Status.ENV_ERROR, seat.error

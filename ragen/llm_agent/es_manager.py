@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 from ragen.config.schema import EnvSetConfig, EnvTag
 from ragen.env import Env, make_env
+from ragen.env.rng import fixed_hash
 
 
 @dataclass(kw_only=True, slots=True)
@@ -21,6 +22,8 @@ class Seat:
     group_id: int
     member: int
     seed: int = 0
+    level: str = ""
+    """Hash of the level's content, empty where it could not be made."""
     observation: str = ""
     num_actions: int = 0
     """Actions executed in this episode."""
@@ -37,11 +40,12 @@ class Seat:
 
     def reset(self, seed: int) -> None:
         """Start a new episode on the level of `seed`."""
-        self.seed, self.num_actions, self.error, self.observation = seed, 0, "", ""
+        self.seed, self.num_actions, self.error, self.observation, self.level = seed, 0, "", "", ""
         try:
             self.observation = _text(self.env.reset(seed, self.member))
             self.action_ids = {name.lower(): action for action, name in self.env.actions.items()}
             self.notes = self.env.notes()
+            self.level = f"{fixed_hash(self.spec.env_type, self.env.level_content() or self.observation):016x}"
         except Exception as error:  # any environment may fail in any way; its own episode ends, the others go on
             self.error = _describe(error)
 

@@ -66,6 +66,7 @@ def episode_to_json(episode: Episode) -> dict[str, Any]:
         "group_id": episode.group_id,
         "member": episode.member,
         "seed": episode.seed,
+        "level": episode.level,
         "status": episode.status.value,
         "success": episode.is_success,
         "reward": episode.reward,
@@ -93,7 +94,11 @@ def episode_from_json(record: Mapping[str, Any]) -> Episode:
     ]
     plain = ("tag", "env_type", "group_id", "member", "seed", "error", "final_observation")
     return Episode(
-        system=system, turns=turns, status=Status(record["status"]), **{name: record[name] for name in plain}
+        level=record.get("level", ""),  # files of earlier versions have none
+        system=system,
+        turns=turns,
+        status=Status(record["status"]),
+        **{name: record[name] for name in plain},
     )
 
 

@@ -59,6 +59,11 @@ SECTIONS: dict[str, dict[str, str]] = {
         "<rollout>/<tag>/non-zero/<info>": "Mean of the same number over the episodes where it is not zero.",
         "<rollout>/<tag>/success_low": "Lower end of the 95 % interval of the success.",
         "<rollout>/<tag>/success_high": "Upper end of the 95 % interval of the success.",
+        "<rollout>/<tag>/success_unseen": "Success on the validation levels that training has not played so far, by "
+        "content.",
+        "<rollout>/<tag>/success_seen": "Success on the validation levels whose like training has played.",
+        "<rollout>/<tag>/levels_unseen": "Validation levels that training has not played so far, by content.",
+        "<rollout>/<tag>/levels_seen": "Validation levels whose like training has played.",
         "<rollout>/response_length": "Sampled tokens per episode.",
         "<rollout>/truncation/turn_cap": "Episodes that ended because max_turn was reached.",
         "<rollout>/truncation/action_budget": "Episodes that ended because max_actions_per_traj was spent.",

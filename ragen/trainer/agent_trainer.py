@@ -23,6 +23,7 @@ from ragen.tracking.timing import Timers
 from ragen.tracking.tracker import Trackers
 from ragen.trainer.checkpoint import rotate, save_checkpoint
 from ragen.trainer.early_stop import EarlyStop
+from ragen.trainer.held_out import PlayedLevels
 from ragen.trainer.scoring import Timer, score
 from ragen.trainer.validation import Validator
 from ragen.types import Episode, Group, Metrics, group_episodes
@@ -66,6 +67,7 @@ class AgentTrainer:
         """What the step of the checkpoint logged, when the run continues one."""
         self.environments = EsManager(config.es_manager.train, config.custom_envs)
         self.validate = Validator(config, workers)
+        self.played = PlayedLevels()
         self.rollout_filter = RolloutFilter(FilterSettings.from_config(config.actor_rollout_ref.rollout))
         self.early_stop = EarlyStop(
             config.trainer.early_stop,
@@ -169,6 +171,7 @@ class AgentTrainer:
         trainer = self.config.trainer
         with self.timers("gen"):
             episodes = self.rollout(step)
+        self.played.add(episodes)
         self.write_episodes(step, "train", episodes)
         groups = [group for group in group_episodes(episodes) if group.is_complete]
         with self.timers("filter"):
@@ -239,7 +242,7 @@ class AgentTrainer:
 
     def validation(self, step: int) -> Metrics:
         with self.timers("testing"):
-            metrics, episodes = self.validate()
+            metrics, episodes = self.validate(self.played)
         self.write_episodes(step, "val", episodes, is_due=True)
         num_rows = self.config.trainer.generations_to_log_to_wandb.val
         if num_rows > 0:
@@ -296,6 +299,7 @@ class AgentTrainer:
             "early_stop": self.early_stop.to_json(),
             "kl_controller": self.kl_controller.to_json(),
             "collapse": self.collapse_detector.to_json(),
+            "played_levels": self.played.to_json(),
             "timers": self.timers.state_dict(),
             "metrics": outcome.metrics,
             "stop": outcome.stop,
@@ -306,6 +310,10 @@ class AgentTrainer:
         control = self.config.algorithm.kl_ctrl
         self.early_stop.from_json(state["early_stop"])
         self.collapse_detector.load(state["collapse"])
+        if (played := state.get("played_levels")) is None:
+            print("The checkpoint does not say which levels it was trained on: seen and unseen ones count from here.")
+        else:
+            self.played.load(played)
         self.timers.load_state_dict(state["timers"])
         self.kl_controller = make_kl_controller(
             control.type,

@@ -13,6 +13,7 @@ from ragen.env.rng import Rng, fixed_hash
 from ragen.llm_agent.build import sampling_params
 from ragen.llm_agent.es_manager import EsManager
 from ragen.llm_agent.metrics import rollout_metrics
+from ragen.trainer.held_out import PlayedLevels, held_out_metrics
 from ragen.types import Episode, Metrics, group_episodes
 from ragen.workers.base import Workers
 
@@ -26,17 +27,19 @@ class Validator:
         self.config, self.workers = config, workers
         self.environments = EsManager(config.es_manager.val, config.custom_envs)
 
-    def __call__(self) -> tuple[Metrics, list[Episode]]:
-        """Metrics of all validation rollouts, and the episodes of the sampled ones."""
+    def __call__(self, played: PlayedLevels) -> tuple[Metrics, list[Episode]]:
+        """Metrics of all validation rollouts, and the episodes of the sampled ones; `played` are levels of training."""
         config = self.config
         params = sampling_params(config, self.workers.chat, is_validation=True)
         rollouts = [self._play(params, repeat) for repeat in range(config.trainer.validation_steps)]
         episodes = [episode for rollout in rollouts for episode in rollout]
         metrics = {f"val-env/{k}": v for k, v in mean_metrics([rollout_metrics(r) for r in rollouts]).items()}
+        metrics |= {f"val-env/{k}": v for k, v in held_out_metrics(episodes, played).items()}
         metrics |= reward_statistics(episodes)
         if config.trainer.val_greedy:
             greedy = self._play(replace(params, temperature=0.0, top_p=1.0, top_k=-1), 0)
-            metrics |= {f"val-env-greedy/{k}": v for k, v in rollout_metrics(greedy).items()}
+            found = rollout_metrics(greedy) | held_out_metrics(greedy, played)
+            metrics |= {f"val-env-greedy/{k}": v for k, v in found.items()}
         return metrics, episodes
 
     def _play(self, params: SamplingParams, repeat: int) -> list[Episode]:

@@ -18,7 +18,7 @@ from ragen.models.resolve import resolve_model
 from ragen.sft.data import Chunk, Demonstrator, training_samples
 from ragen.sft.muon import orthogonalize
 from ragen.sft.teacher import play_policy
-from ragen.sft.tiny import RECIPES, family_config, make, make_model, make_tokenizer, validation
+from ragen.sft.tiny import DEMO_SEED, RECIPES, family_config, make, make_model, make_tokenizer, validation
 from ragen.sft.tokenizer import phrases
 from ragen.sft.train import batches, reply_loss, train
 from ragen.types import Episode, Sample
@@ -190,6 +190,29 @@ def test_a_model_is_validated_on_every_environment_of_its_family():
     rates = validation("bandit", resolve_model("tiny/bandit"), num_levels=16)
     assert set(rates) == {"Bandit", "BanditTest", "TwoArmedBandit"}
     assert all(greedy.mean >= 0.9 for _, greedy in rates.values())
+
+
+def demonstrated_levels(family: str) -> set[str]:
+    """The contents of one round of demonstrations of a family."""
+    recipe = RECIPES[family]
+    found = set()
+    for num_groups, overrides in recipe.mixtures:
+        config = family_config(recipe, num_groups, overrides)
+        seats = EsManager(config.es_manager.train, config.custom_envs).reset(DEMO_SEED)
+        found |= {seat.level for seat in seats}
+    return found
+
+
+def test_the_factory_does_not_demonstrate_the_test_names_of_the_bandit():
+    config = family_config(RECIPES["bandit"], 200, RECIPES["bandit"].held_out[0])
+    unseen = {seat.level for seat in EsManager(config.es_manager.train, config.custom_envs).reset(123)}
+    assert len(unseen) == 16
+    assert not unseen & demonstrated_levels("bandit")
+
+
+def test_the_vocabulary_of_the_shipped_bandit_model_is_that_of_its_factory():
+    vocabulary = load_tokenizer(resolve_model("tiny/bandit")).get_vocab()
+    assert make_tokenizer(RECIPES["bandit"]).get_vocab() == vocabulary
 
 
 @pytest.mark.slow

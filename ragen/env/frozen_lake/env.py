@@ -149,6 +149,11 @@ class FrozenLakeEnv(Env):
         listed = [(kind, places(cells, lake.stride)) for kind, cells in listed.items()]
         return FORMATS[cfg.observation_format](grid, coordinate_text(lake.size, lake.size, listed))
 
+    def level_content(self) -> str:
+        """The lake, however it is shown."""
+        lake = self.lake
+        return f"{lake.size} {lake.ice} {lake.start} {lake.goal}"
+
     def notes(self) -> str:
         """Board size, symbols, how cells are counted and how slippery the ice is, for this configuration."""
         cfg = self.config

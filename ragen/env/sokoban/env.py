@@ -184,6 +184,11 @@ class SokobanEnv(Env):
         cfg = self.config
         return board_notes(cfg.symbols, cfg.dim_x, cfg.dim_y, cfg.observation_format)
 
+    def level_content(self) -> str:
+        """The room; coordinates do not show its walls."""
+        level = self.level
+        return f"{level.rows} {level.columns} {level.floor} {level.targets} {level.boxes} {level.player}"
+
     def current(self) -> Level:
         """The present state as a level of its own."""
         return replace(self.level, boxes=self.boxes, player=self.player)

@@ -1,0 +1,57 @@
+"""Levels that training has played, by content: a validation level is held out only while it is none of them.
+
+Ranges of seeds are kept apart (ragen/config/seeds.py), but two seeds may make the same level: a small lake comes up
+again and again.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterable, Sequence
+from statistics import fmean
+
+from ragen.types import Episode, Metrics
+
+BYTES = 8
+"""Of a level's hash."""
+
+
+class PlayedLevels:
+    """The contents of all levels that training has played so far."""
+
+    def __init__(self) -> None:
+        self.hashes: set[int] = set()
+
+    def add(self, episodes: Iterable[Episode]) -> None:
+        self.hashes |= {int(episode.level, 16) for episode in episodes if episode.level}
+
+    def __contains__(self, episode: Episode) -> bool:
+        return bool(episode.level) and int(episode.level, 16) in self.hashes
+
+    def to_json(self) -> str:
+        """In order and packed: 11 characters a level."""
+        packed = b"".join(value.to_bytes(BYTES, "little") for value in sorted(self.hashes))
+        return base64.b64encode(packed).decode()
+
+    def load(self, text: str) -> None:
+        """The inverse of `to_json`."""
+        packed = base64.b64decode(text)
+        self.hashes = {
+            int.from_bytes(packed[start : start + BYTES], "little") for start in range(0, len(packed), BYTES)
+        }
+
+
+def held_out_metrics(episodes: Sequence[Episode], played: PlayedLevels) -> Metrics:
+    """`<tag>/success_unseen` and `<tag>/levels_unseen` on levels that training has not played, `*_seen` on the others.
+
+    A kind without any level has a count of 0 and no success. Faults are left out, as everywhere.
+    """
+    metrics: Metrics = {}
+    for tag in dict.fromkeys(episode.tag for episode in episodes):
+        members = [episode for episode in episodes if episode.tag == tag and not episode.status.is_fault]
+        for kind, is_seen in (("unseen", False), ("seen", True)):
+            chosen = [episode for episode in members if (episode in played) == is_seen]
+            metrics[f"{tag}/levels_{kind}"] = float(len({episode.group_id for episode in chosen}))
+            if chosen:
+                metrics[f"{tag}/success_{kind}"] = fmean(episode.is_success for episode in chosen)
+    return metrics

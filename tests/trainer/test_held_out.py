@@ -1,0 +1,103 @@
+"""Validation tells the levels that training has played from those it has not."""
+
+import json
+
+import pytest
+
+from ragen.config import load_config
+from ragen.llm_agent.es_manager import EsManager
+from ragen.tracking.glossary import unknown
+from ragen.trainer.held_out import PlayedLevels, held_out_metrics
+from ragen.types import Episode, Status
+from tests.trainer.runs import LAKE, train
+
+GRPO = "algorithm.adv_estimator=grpo"
+
+
+def levels(tag: str, seeds: range, *changes: str, member: int = 0) -> list[str]:
+    """The contents of the levels of a tag."""
+    config = load_config("base", [f"es_manager.train.env_configs.tags=[{tag}]", *changes])
+    environments = EsManager(config.es_manager.train, config.custom_envs)
+    seat = environments.seats[member]
+    found = []
+    for seed in seeds:
+        seat.reset(seed)
+        assert not seat.error
+        found.append(seat.level)
+    environments.close()
+    return found
+
+
+def test_the_bandit_has_24_contents_and_its_test_shares_none():
+    train_names, test_names = set(levels("Bandit", range(500))), set(levels("BanditTest", range(500)))
+    assert (len(train_names), len(test_names)) == (24, 16)
+    assert not train_names & test_names
+
+
+@pytest.mark.parametrize("tag", ["Bandit", "FrozenLake", "CoordSokoban"])
+def test_members_share_the_content_of_their_level(tag):
+    assert levels(tag, range(20), member=0) == levels(tag, range(20), member=1)
+
+
+@pytest.mark.parametrize(("one", "other"), [("FrozenLake", "CoordFrozenLake")])
+def test_the_same_lake_in_another_form_is_the_same_level(one, other):
+    assert levels(one, range(20)) == levels(other, range(20))
+
+
+def test_two_lakes_of_one_content_count_as_one():
+    found = levels("FrozenLake", range(400))
+    assert 100 < len(set(found)) < 400
+
+
+def episode(group_id: int, level: str, status: Status, tag: str = "A") -> Episode:
+    return Episode(tag=tag, env_type="x", group_id=group_id, member=0, seed=group_id, level=level, status=status)
+
+
+def test_success_and_count_are_split_by_what_was_played():
+    played = PlayedLevels()
+    played.add([episode(7, "a1", Status.FAILED), episode(8, "", Status.ENV_ERROR)])
+    found = [
+        episode(0, "a1", Status.SOLVED),
+        episode(1, "a1", Status.SOLVED),
+        episode(2, "b2", Status.SOLVED),
+        episode(3, "c3", Status.FAILED),
+        episode(3, "c3", Status.FAILED),
+        episode(4, "", Status.ENV_ERROR),
+        episode(5, "d4", Status.FAILED, tag="B"),
+    ]
+    metrics = held_out_metrics(found, played)
+    assert metrics == {
+        "A/levels_unseen": 2,
+        "A/success_unseen": pytest.approx(1 / 3),
+        "A/levels_seen": 2,
+        "A/success_seen": 1,
+        "B/levels_unseen": 1,
+        "B/success_unseen": 0,
+        "B/levels_seen": 0,
+    }
+
+
+def test_played_levels_survive_a_checkpoint():
+    played, again = PlayedLevels(), PlayedLevels()
+    played.hashes = {0, 5, 2**64 - 1}
+    again.load(json.loads(json.dumps(played.to_json())))
+    assert again.hashes == played.hashes
+    assert len(played.to_json()) == 32
+
+
+def test_a_run_logs_success_on_seen_and_unseen_levels(tmp_path):
+    small = [
+        "+custom_envs.FrozenLake.env_config.size=2",
+        "+custom_envs.FrozenLake.env_config.p=1",
+    ]  # twelve lakes in all
+    more = ["es_manager.val.env_groups=12", "trainer.val_greedy=True", "trainer.test_freq=1"]
+    run = train(tmp_path, GRPO, *small, *more, env=LAKE)
+    assert not unknown(run.metrics[2])
+    assert run.metrics[0]["val-env/FrozenLake/levels_seen"] == 0
+    assert run.metrics[0]["val-env/FrozenLake/success_unseen"] == run.metrics[0]["val-env/FrozenLake/success"]
+    trained = {e.level for step in (1, 2) for e in run.episodes(step)}
+    for prefix in ("val-env", "val-env-greedy"):
+        seen = [e for e in run.episodes(2, "val") if e.level in trained]
+        assert run.metrics[2][f"{prefix}/FrozenLake/levels_seen"] == len({e.group_id for e in seen}) > 0
+        assert run.metrics[2][f"{prefix}/FrozenLake/levels_unseen"] == 12 - len({e.group_id for e in seen})
+    assert run.metrics[1]["val-env/FrozenLake/levels_seen"] <= run.metrics[2]["val-env/FrozenLake/levels_seen"]
