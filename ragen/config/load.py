@@ -8,7 +8,7 @@ from typing import Any
 
 from ragen.config.hints import explain_unknown_override
 from ragen.config.schema import Config
-from ragen.config.strict import build_dataclass, did_you_mean
+from ragen.config.strict import build_dataclass, did_you_mean, shorten
 from ragen.config.validate import validate
 from ragen.errors import ConfigError
 
@@ -50,9 +50,7 @@ def compose(
     from hydra import compose as hydra_compose
     from hydra import initialize_config_dir
     from hydra.core.global_hydra import GlobalHydra
-    from hydra.errors import HydraException
     from omegaconf import OmegaConf
-    from omegaconf.errors import OmegaConfBaseException
 
     directory = Path(config_dir).resolve() if config_dir else CONFIG_DIR
     name = find_config(config_name, directory)
@@ -65,15 +63,22 @@ def compose(
     try:
         with initialize_config_dir(str(directory), version_base="1.3"):
             tree = hydra_compose(name, overrides=[*overrides, *search_path])
-        return OmegaConf.to_container(tree, resolve=True)  # type: ignore[return-value]
-    except (HydraException, OmegaConfBaseException) as error:
+        return OmegaConf.to_container(tree, resolve=True, throw_on_missing=True)  # type: ignore[return-value]
+    except Exception as error:  # Hydra, OmegaConf and YAML raise ValueError, TypeError and more of their own
         if overrides:
             known = compose(name, (), config_dir)  # an error in the files themselves surfaces here
             for override in overrides:
                 explain_unknown_override(override, known)
-        raise ConfigError(f"Config {name} does not compose: {error}") from error
+        raise ConfigError(f"Config {name} does not compose: {in_one_line(error)}") from error
     finally:
         GlobalHydra.instance().hydra = outer_hydra
+
+
+def in_one_line(error: Exception) -> str:
+    """What a reader of YAML said, without its pictures of the file."""
+    if isinstance(error, RecursionError):
+        return "a file includes itself, or a key refers to itself. Look at the defaults and at ${...}."
+    return shorten(" ".join(str(error).split()), 400) or type(error).__name__
 
 
 def find_config(config_name: str, directory: Path) -> str:
@@ -96,19 +101,18 @@ def config_names(directory: Path = CONFIG_DIR) -> list[str]:
 def check_syntax(overrides: Sequence[str]) -> None:
     """Every override is `key=value` with one value; Hydra's own messages speak of grammar tokens."""
     from hydra.core.override_parser.overrides_parser import OverridesParser
-    from hydra.errors import HydraException
 
     parser = OverridesParser.create()
     for text in overrides:
         key, equals, value = text.partition("=")
-        if not equals and not text.startswith("~"):
+        if not (equals or text.startswith("~")) or not key.strip("+~ "):
             raise ConfigError(f"{text!r} is not an override. Write key=value, for example trainer.test_freq=5.")
-        quoted = f"""{key}="'{value}'\""""
+        quoted = f"""{shorten(key)}="'{shorten(value)}'\""""
         try:
             override = parser.parse_override(text)
-        except HydraException as error:
+        except Exception as error:  # a parser's own errors, ValueError and RecursionError
             raise ConfigError(
-                f"{key}: the value {value!r} cannot be read. "
+                f"{shorten(key)}: the value {shorten(repr(value))} cannot be read. "
                 f"Quote special characters, once for the shell and once for the config: {quoted}"
             ) from error
         if override.is_sweep_override():

@@ -8,9 +8,13 @@ from ragen.errors import ConfigError
 
 ACTOR, ROLLOUT = "actor_rollout_ref.actor", "actor_rollout_ref.rollout"
 
+LARGEST_COUNT = 10**9
+MOST_EPISODES = 10**6
+"""Of one rollout: each holds an environment, a conversation and a cache."""
+
 RANGES: dict[str, tuple[Callable[[float], bool], tuple[str, ...]]] = {
-    "at least 1": (
-        lambda x: x >= 1,
+    "at least 1 and at most 10^9": (
+        lambda x: 1 <= x <= LARGEST_COUNT,
         (
             "micro_batch_size_per_gpu",
             "log_prob_micro_batch_size_per_gpu",
@@ -69,13 +73,12 @@ RANGES: dict[str, tuple[Callable[[float], bool], tuple[str, ...]]] = {
             "collapse_detection.std_eps",
         ),
     ),
-    "0 or more": (
-        lambda x: x >= 0,
+    "0 or more": (lambda x: x >= 0, ("seed.train", "seed.val")),
+    "0 or more, at most 10^9": (
+        lambda x: 0 <= x <= LARGEST_COUNT,
         (
             "lora.rank",
-            "seed.train",
-            "seed.val",
-            f"{ACTOR}.optim.lr",
+            f"{ACTOR}.optim.num_cycles",
             f"{ACTOR}.optim.weight_decay",
             f"{ACTOR}.entropy_coeff",
             f"{ACTOR}.kl_loss_coef",
@@ -84,8 +87,9 @@ RANGES: dict[str, tuple[Callable[[float], bool], tuple[str, ...]]] = {
             f"{ROLLOUT}.val_kwargs.temperature",
             f"{ROLLOUT}.rollout_filter_selection_eps",
             f"{ROLLOUT}.api.max_retries",
-            "critic.optim.lr",
+            "critic.optim.num_cycles",
             "critic.optim.weight_decay",
+            "algorithm.gigpo_step_weight",
             "algorithm.kl_ctrl.kl_coef",
             "trainer.critic_warmup",
             "trainer.max_restarts",
@@ -98,8 +102,10 @@ RANGES: dict[str, tuple[Callable[[float], bool], tuple[str, ...]]] = {
         lambda x: 0 <= x <= 1,
         (
             f"{ACTOR}.clip_ratio_low",
+            f"{ACTOR}.optim.lr",
             f"{ACTOR}.optim.lr_warmup_steps_ratio",
             f"{ACTOR}.optim.min_lr_ratio",
+            "critic.optim.lr",
             "critic.optim.lr_warmup_steps_ratio",
             "critic.optim.min_lr_ratio",
             "algorithm.gamma",
@@ -119,6 +125,22 @@ RANGES: dict[str, tuple[Callable[[float], bool], tuple[str, ...]]] = {
     "-1 (all) or at least 1": (lambda x: x == -1 or x >= 1, (f"{ROLLOUT}.top_k", f"{ROLLOUT}.val_kwargs.top_k")),
 }
 
+NEEDED_TEXTS = (
+    "model_path",
+    "actor_rollout_ref.model.path",
+    "critic.model.path",
+    "trainer.project_name",
+    "trainer.experiment_name",
+    "trainer.default_local_dir",
+    "trainer.local_log_dir",
+    f"{ROLLOUT}.api.base_url",
+    f"{ROLLOUT}.api.model",
+    "ray_kwargs.ray_init.address",
+    "trainer.rollout_data_dir",
+    "trainer.validation_data_dir",
+)
+"""Texts that name something; null is fine where the schema has it."""
+
 
 def check_ranges(config: Config) -> None:
     for wanted, (is_valid, keys) in RANGES.items():
@@ -126,6 +148,21 @@ def check_ranges(config: Config) -> None:
             value = attrgetter(key)(config)
             if value is not None and not is_valid(value):
                 raise ConfigError(f"{key} is {value}. Set it to a number {wanted}.")
+    for key in NEEDED_TEXTS:
+        value = attrgetter(key)(config)
+        if value is not None and not value.strip():
+            raise ConfigError(f"{key} is {value!r}. Set it to a text that is not empty, or leave it out.")
+    check_num_episodes(config)
+
+
+def check_num_episodes(config: Config) -> None:
+    for name in ("train", "val"):
+        envs = getattr(config.es_manager, name)
+        if (num := envs.env_groups * envs.group_size) > MOST_EPISODES:
+            raise ConfigError(
+                f"es_manager.{name}: env_groups {envs.env_groups} x group_size {envs.group_size} is {num} episodes in "
+                f"one rollout. Lower them to {MOST_EPISODES} or fewer."
+            )
 
 
 def check_optimizers(config: Config) -> None:

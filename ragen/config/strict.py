@@ -2,6 +2,7 @@
 
 import dataclasses
 import difflib
+import math
 import types
 from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
@@ -10,13 +11,20 @@ from ragen.errors import ConfigError
 
 T = TypeVar("T")
 
+LARGEST_INT = 10**15
+LARGEST_FLOAT = 1e9
+"""No number of a configuration is larger: beyond are slips of the keyboard, which would end in memory errors or NaN."""
+LONGEST_VALUE = 120
+"""Characters of a wrong value that a message shows."""
+
 SCALAR_NAMES = {int: "an integer", float: "a number", bool: "True or False", str: "a text", type(None): "null"}
 
 
 def build_dataclass(cls: type[T], data: Any, path: str = "") -> T:
     """An instance of `cls` from a mapping; `path` is the dotted name of the mapping in messages.
 
-    An int is taken where a float is expected; nothing else is converted. Keys with a default may be left out.
+    An int is taken where a float is expected; nothing else is converted. Numbers are finite and of a sane size.
+    Keys with a default may be left out.
     A ValueError of the class's own `__post_init__` becomes a ConfigError that names the path.
     """
     if not isinstance(data, Mapping):
@@ -59,12 +67,23 @@ def build_value(annotation: Any, value: Any, path: str) -> Any:
 
 
 def build_scalar(annotation: type, value: Any, path: str) -> Any:
-    if annotation is float and type(value) is int:
-        return float(value)
     # bool is a subclass of int, so the exact type decides.
-    if type(value) is not annotation:
+    if type(value) is not annotation and not (annotation is float and type(value) is int):
         raise wrong_type(annotation, value, path)
-    return value
+    if annotation in (int, float):
+        check_size(annotation, value, path)
+    return float(value) if annotation is float else value
+
+
+def check_size(annotation: type, value: float, path: str) -> None:
+    """Refuse NaN, infinity and numbers that no key means."""
+    if isinstance(value, float) and not math.isfinite(value):
+        raise ConfigError(f"{path} is {value}. Set it to a finite number.")
+    largest = LARGEST_INT if annotation is int else LARGEST_FLOAT
+    if abs(value) > largest:
+        # Integers of thousands of digits are not written out: Python refuses to.
+        shown = f"about 10^{value.bit_length() * 0.30103:.0f}" if isinstance(value, int) else f"{value:g}"
+        raise ConfigError(f"{path} is {shown}. Set it to a number between -{largest:g} and {largest:g}.")
 
 
 def build_literal(choices: tuple, value: Any, path: str) -> Any:
@@ -96,7 +115,9 @@ def build_sequence(annotation: Any, container: type, args: tuple, value: Any, pa
         raise wrong_type(annotation, value, path)
     is_fixed = container is tuple and bool(args) and args[-1] is not Ellipsis
     if is_fixed and len(value) != len(args):
-        raise ConfigError(f"{path}: expected {len(args)} entries, got {len(value)}: {list(value)}. Give {len(args)}.")
+        raise ConfigError(
+            f"{path}: expected {len(args)} entries, got {len(value)}: {shorten(repr(list(value)))}. Give {len(args)}."
+        )
     items = args if is_fixed else (args[0] if args else Any,) * len(value)
     return container(build_value(item, entry, f"{path}[{i}]") for i, (item, entry) in enumerate(zip(items, value)))
 
@@ -158,7 +179,11 @@ def type_name(annotation: Any) -> str:
 
 
 def show_value(value: Any) -> str:
-    return "null" if value is None else f"{value!r} ({type(value).__name__})"
+    return "null" if value is None else f"{shorten(repr(value))} ({type(value).__name__})"
+
+
+def shorten(text: str, most: int = LONGEST_VALUE) -> str:
+    return text if len(text) <= most else text[:most] + " ..."
 
 
 def has_default(field: dataclasses.Field) -> bool:

@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable, Iterator
 from operator import attrgetter
 
-from ragen.config.ranges import check_optimizers, check_ranges
+from ragen.config.ranges import LARGEST_COUNT, check_optimizers, check_ranges
 from ragen.config.schema import Config, EnvSetConfig
 from ragen.config.strict import did_you_mean
 from ragen.errors import ConfigError
@@ -55,9 +55,9 @@ def check_tags(config: Config) -> None:
 def check_tag_table(config: Config) -> None:
     for name, tag in config.custom_envs.items():
         for field in ("max_actions_per_traj", "max_tokens", "max_workers"):
-            if getattr(tag, field) < 1:
+            if not 1 <= (value := getattr(tag, field)) <= LARGEST_COUNT:
                 raise ConfigError(
-                    f"custom_envs.{name}.{field} is {getattr(tag, field)}. Set it to a number at least 1."
+                    f"custom_envs.{name}.{field} is {value}. Set it to a number at least 1 and at most 10^9."
                 )
         if tag.max_workers > 1 and not tag.parallel_friendly:
             raise ConfigError(
@@ -191,8 +191,19 @@ def check_context_window(config: Config) -> None:
 
 def check_collapse_detection(config: Config) -> None:
     num_samples = config.collapse_detection.num_samples
-    if num_samples != "all" and num_samples < 1:
-        raise ConfigError(f"collapse_detection.num_samples is {num_samples}. Set a number at least 1, or all.")
+    if num_samples != "all" and not 1 <= num_samples <= LARGEST_COUNT:
+        raise ConfigError(
+            f"collapse_detection.num_samples is {num_samples}. Set a number at least 1 and at most 10^9, or all."
+        )
+
+
+def check_adapters(config: Config) -> None:
+    modules = config.lora.target_modules
+    names = (modules,) if isinstance(modules, str) else modules
+    if not names or "" in names:
+        raise ConfigError(
+            f"lora.target_modules is {modules!r}. Set it to all-linear, or to module names such as [q_proj,v_proj]."
+        )
 
 
 def check_resume(config: Config) -> None:
@@ -253,6 +264,7 @@ CHECKS: tuple[Callable[[Config], None], ...] = (
     check_response_mask,
     check_context_window,
     check_collapse_detection,
+    check_adapters,
     check_resume,
     check_checkpoints,
     check_gradient_analysis,

@@ -37,6 +37,11 @@ def env_class(env_type: str) -> type[Env]:
     return getattr(import_module(module), name)
 
 
+def check_options(tag: str, env_type: str, env_config: Mapping[str, Any] | None) -> None:
+    """Refuse options of a tag that its environment does not take. No environment is made."""
+    build_dataclass(env_class(env_type).config_class, env_config or {}, f"custom_envs.{tag}.env_config")
+
+
 def make_env(env_type: str, env_config: Mapping[str, Any] | None = None) -> Env:
     """A new environment; options that are left out keep their defaults, and a wrong one is an error that names it."""
     cls = env_class(env_type)

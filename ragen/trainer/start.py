@@ -12,6 +12,8 @@ from typing import Any
 
 from ragen.config.schema import Config
 from ragen.config.seeds import check_held_out
+from ragen.config.validate import env_sets
+from ragen.env.registry import REGISTRY, check_options
 from ragen.errors import ConfigError, MissingExtra
 from ragen.models.resolve import resolve_model
 from ragen.tracking.rundir import read_status
@@ -44,6 +46,7 @@ def plan_start(config: Config) -> Start | None:
     """Where to begin; None, with a message, when there is nothing left to do."""
     trainer = config.trainer
     check_supported(config)
+    check_environments(config)
     check_names(trainer.logger)
     env_types = sorted({config.custom_envs[tag].env_type for tag in config.es_manager.train.env_configs.tags})
     root = Path(trainer.default_local_dir)
@@ -89,6 +92,14 @@ def why_over(config: Config, start: Start) -> str | None:
 
 def _is_closed(root: Path) -> bool:
     return (root / "status.json").exists() and read_status(root)["state"] in ("finished", "early_stopped")
+
+
+def check_environments(config: Config) -> None:
+    """Refuse options that an environment does not take, of every tag whose type is known here."""
+    played = {tag for _, envs in env_sets(config) for tag in envs.env_configs.tags}
+    for tag, spec in config.custom_envs.items():
+        if tag in played or spec.env_type in REGISTRY:  # a table may list types that others register
+            check_options(tag, spec.env_type, spec.env_config)
 
 
 def check_supported(config: Config) -> None:

@@ -105,11 +105,11 @@ def test_a_bad_config_is_refused_with_key_value_and_remedy(files: DictConfig, ty
     assert [word for word in words if word not in str(caught.value)] == [], caught.value
 
 
-def test_a_refusal_takes_less_than_two_seconds():
-    start = time.monotonic()
+def test_a_refusal_takes_less_than_two_seconds_of_processor_time():
+    start = time.process_time()
     with pytest.raises(ConfigError, match="env_groups is 9"):
         load_config("_2_sokoban", ["es_manager.train.env_groups=9", "es_manager.train.env_configs.n_groups=[8]"])
-    assert time.monotonic() - start < 2
+    assert time.process_time() - start < 2
 
 
 GOOD = [

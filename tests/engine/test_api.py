@@ -236,9 +236,7 @@ def test_a_429_is_retried_after_the_time_the_server_asks_for(server: ChatServer)
 def test_a_long_retry_after_is_capped(server: ChatServer, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(api, "MAX_WAIT_S", 0.1)
     server.answers(refusal(429, "slow down", **{"Retry-After": "3600"}), chat("Up"))
-    started = time.monotonic()
-    assert ask(server).text == "Up"
-    assert time.monotonic() - started < 2
+    assert ask(server).text == "Up", "and not in an hour"
 
 
 @pytest.mark.parametrize(
@@ -393,13 +391,12 @@ def test_a_key_that_no_header_can_carry_is_refused_unquoted(monkeypatch: pytest.
 
 def test_close_ends_retries(server: ChatServer):
     server.answers(refusal(500, "oops"))
-    engine = engine_for(server, backoff_s=60)
+    engine = engine_for(server, backoff_s=3600)
     engine.submit(request())
     while not server.bodies:
         time.sleep(0.01)
-    started = time.monotonic()
-    engine.close()
-    assert time.monotonic() - started < 2
+    engine.close()  # not in an hour
+    assert len(server.bodies) == 1, "no retry came"
 
 
 # --- the base URL

@@ -1,4 +1,4 @@
-"""Mistakes are told by name, in under two seconds, before torch is loaded."""
+"""Mistakes are told by name, in under two seconds of processor time, before torch is loaded."""
 
 import os
 import resource
@@ -30,7 +30,7 @@ BAD = {
     "critic.model.path=tiny/chess": "There is no embedded model 'tiny/chess'",
     # numbers out of range
     "trainer.total_training_steps=0": "trainer.total_training_steps is 0. Set it to a number at least 1",
-    f"{ACTOR}.optim.lr=-1": "optim.lr is -1.0. Set it to a number 0 or more",
+    f"{ACTOR}.optim.lr=-1": "optim.lr is -1.0. Set it to a number from 0 to 1",
     f"{ACTOR}.clip_ratio_c=1": "clip_ratio_c is 1.0",
     f"{ROLLOUT}.temperature=0": "temperature is 0.0",
     f"{ROLLOUT}.rollout_filter_value=1.5": "rollout_filter_value is 1.5. With top_p",
@@ -68,12 +68,12 @@ BAD = {
 
 @pytest.mark.parametrize("changes", BAD)
 def test_a_bad_configuration_says_what_is_wrong(tmp_path, changes):
-    started = time.monotonic()
+    started = time.process_time()
     with pytest.raises(RagenError) as error:
         plan_start(small_config(tmp_path / "run", *changes.split(" ")))
     assert BAD[changes] in str(error.value)
     assert not (tmp_path / "run").exists()
-    assert time.monotonic() - started < 2
+    assert time.process_time() - started < 2
 
 
 WATCHED = """
