@@ -5,6 +5,8 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 
+NOTHING_LEARNED = 3
+"""Exit code of a training run that came to its end and learned nothing, because everything failed."""
 INTERRUPTED = "Interrupted. The same command goes on from the newest checkpoint."
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any, Literal
 
+from ragen.errors import NOTHING_LEARNED
 from ragen.tracking.rundir import read_metrics, read_status, write_atomic
 
 DEVICES = "{devices}"
@@ -109,8 +110,11 @@ MISSING = Outcome(status="missing")
 
 
 def outcome_of(run: Run, *, exit_code: int, wall_time: float | None, device: str) -> Outcome:
-    """How a run ended, by its own status.json; a command that failed has failed whatever is written there."""
-    status = STATUS_OF_STATE.get(read_state(run.run_dir) or "", "fail") if exit_code == 0 else "fail"
+    """How a run ended, by its own status.json; a command that failed otherwise has failed whatever is there."""
+    status = STATUS_OF_STATE.get(read_state(run.run_dir) or "", "fail")
+    # An early stop is a result, also where nothing was learned and the command says so by its exit code.
+    if exit_code not in ((0, NOTHING_LEARNED) if status == "early_stopped" else (0,)):
+        status = "fail"
     records = read_records(run.run_dir)
     last = records[-1] if records else {}
     return Outcome(

@@ -157,6 +157,13 @@ class ConsoleTracker:
     def stage(self, name: str) -> None:
         self._progression.stage(name)
 
+    def say(self, text: str) -> None:
+        """Lines that stay, above the live line."""
+        if self._live is None:
+            print(text, file=self._output.file, flush=True)
+        else:
+            self._output.print(text, markup=False, highlight=False, emoji=False, soft_wrap=True)
+
     def close(self, status: str) -> None:
         if self._live is not None:
             self._progression.stage("")

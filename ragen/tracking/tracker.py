@@ -184,13 +184,23 @@ class Trackers:
         if console is not None and hasattr(console, "stage"):
             console.stage(name)  # type: ignore[attr-defined]
 
-    def close(self, status: State = "finished", *, reason: str = "", early_stop: str | None = None) -> None:
+    def say(self, text: str) -> None:
+        """Lines that stay on the screen, above the live display where there is one."""
+        console = self._trackers.get("console")
+        if console is not None and hasattr(console, "say"):
+            console.say(text)  # type: ignore[attr-defined]
+        else:
+            print(text, flush=True)
+
+    def close(
+        self, status: State = "finished", *, reason: str = "", early_stop: str | None = None, **facts: Any
+    ) -> None:
         """Write status.json and close every tracker. The first call counts; leaving `with` is the last one."""
         if not self._is_open:
             return
         self._is_open = False
         try:
-            self.run.write_status(status, reason, step=self.step, early_stop=early_stop)
+            self.run.write_status(status, reason, step=self.step, early_stop=early_stop, **facts)
         finally:
             self._each("close", status)
             self._trackers.clear()

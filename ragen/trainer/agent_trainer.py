@@ -23,8 +23,10 @@ from ragen.tracking.timing import Timers
 from ragen.tracking.tracker import Trackers
 from ragen.trainer.checkpoint import rotate, save_checkpoint
 from ragen.trainer.early_stop import EarlyStop
+from ragen.trainer.ending import Cause, Ending, compose, ended_by, finished, stopped
 from ragen.trainer.held_out import PlayedLevels
 from ragen.trainer.scoring import Timer, score
+from ragen.trainer.trouble import Signs, read_signs, signs_of_step
 from ragen.trainer.validation import Validator
 from ragen.types import Episode, Group, Metrics, group_episodes
 from ragen.workers.base import Workers
@@ -63,6 +65,8 @@ class AgentTrainer:
         self.train_seed, self.start_step, self.origin = config.seed.train, start_step, origin
         self.is_probe = config.trainer.gradient_analysis_only and start_step > 0
         """The run looks at the step of its checkpoint instead of going on from it."""
+        self.signs: dict[str, Signs] = {}
+        """What the last training and the last validation rollout looked like."""
         self.resumed: StepOutcome | None = None
         """What the step of the checkpoint logged, when the run continues one."""
         self.environments = EsManager(config.es_manager.train, config.custom_envs)
@@ -92,49 +96,74 @@ class AgentTrainer:
             timer=self.timers,
         )
 
-    def fit(self) -> None:
-        """Run to the end; the trackers are closed and status.json is written whatever happens."""
-        trainer = self.config.trainer
+    def fit(self) -> Ending:
+        """Run to the end and say how it ended; status.json is written and the trackers are closed whatever happens."""
         with self.trackers:
             try:
-                # A resumed run has been validated at this step already.
-                if trainer.val_only or (trainer.val_before_train and self.start_step == 0):
-                    metrics = self.validation(self.start_step)
-                    self.trackers.log(self.start_step, metrics | self.timers.finish_step())
-                if trainer.val_only:
-                    return
-                if self.resumed is not None and not self.is_probe and self.go_on_from(self.resumed):
-                    return
-                first_step = self.start_step if self.is_probe else self.start_step + 1
-                for step in range(first_step, trainer.total_training_steps + 1):
-                    outcome = self.step(step)
-                    self.trackers.log(step, outcome.metrics)
-                    if outcome.is_exit:
-                        self.trackers.close("finished", reason="exit_after_gradient_analysis")
-                        return
-                    if outcome.stop:
-                        self.give_up(outcome.stop)
-                        return
-            finally:
-                self.environments.close()
-                self.gradient_reporter.close()
-                self.validate.close()
-                self.workers.close()
+                try:
+                    cause = self.run_steps()
+                finally:
+                    self.environments.close()
+                    self.gradient_reporter.close()
+                    self.validate.close()
+                    self.workers.close()
+            except BaseException as error:
+                self.end(ended_by(error))
+                raise
+            return self.end(cause)
 
-    def go_on_from(self, outcome: StepOutcome) -> bool:
-        """Do what a kill right after the checkpoint left undone; True when the run had given up there."""
+    def run_steps(self) -> Cause:
+        """Every step that is left, and why there is no further one."""
+        trainer = self.config.trainer
+        # A resumed run has been validated at this step already.
+        if trainer.val_only or (trainer.val_before_train and self.start_step == 0):
+            metrics = self.validation(self.start_step)
+            self.trackers.log(self.start_step, metrics | self.timers.finish_step())
+        if trainer.val_only:
+            return finished("validated (trainer.val_only)", signs=self.signs.get("val"))
+        if self.resumed is not None and not self.is_probe:
+            self.complete(self.resumed)
+            if self.resumed.stop:
+                self.signs = signs_of_step(self.run.path, self.start_step)
+                return self.give_up(self.resumed.stop)
+        first_step = self.start_step if self.is_probe else self.start_step + 1
+        for step in range(first_step, trainer.total_training_steps + 1):
+            outcome = self.step(step)
+            self.trackers.log(step, outcome.metrics)
+            if outcome.is_exit:
+                return finished("exit_after_gradient_analysis")
+            if outcome.stop:
+                return self.give_up(outcome.stop)
+        return finished(signs=self.signs.get("train"))
+
+    def complete(self, outcome: StepOutcome) -> None:
+        """Do what a kill right after the checkpoint left undone."""
         has_log = (self.run.path / "metrics.jsonl").exists()
         rows = {record["step"]: record for record in read_metrics(self.run.path)} if has_log else {}
         if self.start_step not in rows:
             self.trackers.log(self.start_step, outcome.metrics)
         else:  # the totals with the time of that step, which the checkpoint inside it does not know
             self.timers.load_metrics(rows[self.start_step])
-        if outcome.stop:
-            self.give_up(outcome.stop)
-        return outcome.stop is not None
 
-    def give_up(self, stop: str) -> None:
-        self.trackers.close("early_stopped", reason=stop, early_stop=stop)
+    def give_up(self, rule: str) -> Cause:
+        empty_steps = self.config.actor_rollout_ref.rollout.rollout_filter_empty_stop_steps
+        train, val = self.signs.get("train"), self.signs.get("val")
+        return stopped(rule, self.config.trainer.early_stop, empty_steps=empty_steps, train=train, val=val)
+
+    def end(self, cause: Cause) -> Ending:
+        """Write down and say how the run ended."""
+        total_steps = self.config.trainer.total_training_steps
+        ending = compose(self.run.path, cause, step=self.trackers.step, total_steps=total_steps)
+        self.trackers.close(cause.state, reason=cause.reason, early_stop=cause.early_stop, **ending.facts())
+        print(ending, flush=True)
+        return ending
+
+    def note_signs(self, kind: str, episodes: Sequence[Episode]) -> None:
+        """Keep what the end of the run may have to explain; episodes that are all lost are worth a word at once."""
+        before, signs = self.signs.get(kind), read_signs(episodes)
+        self.signs[kind] = signs
+        if signs.trouble is not None and signs.trouble.is_fault and (before is None or before.trouble is None):
+            self.trackers.say(f"{kind}: {signs.trouble}")
 
     def step(self, step: int) -> StepOutcome:
         """One training step with what surrounds it: validation, early stop, checkpoint, timing."""
@@ -173,6 +202,7 @@ class AgentTrainer:
             episodes = self.rollout(step)
         self.played.add(episodes)
         self.write_episodes(step, "train", episodes)
+        self.note_signs("train", episodes)
         groups = [group for group in group_episodes(episodes) if group.is_complete]
         with self.timers("filter"):
             kept = self.rollout_filter(groups)
@@ -244,6 +274,7 @@ class AgentTrainer:
         with self.timers("testing"):
             metrics, episodes = self.validate(self.played)
         self.write_episodes(step, "val", episodes, is_due=True)
+        self.note_signs("val", episodes)
         num_rows = self.config.trainer.generations_to_log_to_wandb.val
         if num_rows > 0:
             shown = sorted(episodes, key=lambda e: fixed_hash(e.seed, "shown", e.member))[:num_rows]

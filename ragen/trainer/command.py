@@ -18,11 +18,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     return reporting_errors(lambda: run(args), interrupted=INTERRUPTED)
 
 
-def run(args: Namespace) -> None:
+def run(args: Namespace) -> int:
     config = config_from_args(args)
     if plan_start(config) is None:
-        return
+        return 0
     os.environ.setdefault("CUDA_VISIBLE_DEVICES", config.system.CUDA_VISIBLE_DEVICES)
     from ragen.trainer.restart import train  # torch, only after everything else is known to be right
 
-    train(config)
+    return train(config)

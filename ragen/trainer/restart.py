@@ -16,21 +16,24 @@ from ragen.trainer.checkpoint import LATEST
 T = TypeVar("T")
 
 
-def train(config: Config) -> None:
-    """Build and fit. A resumed run equals one that was never interrupted, and so does a restarted one."""
+def train(config: Config) -> int:
+    """Build and fit; the exit code.
 
-    def attempt() -> None:
+    A resumed run equals one that was never interrupted, and so does a restarted one.
+    """
+
+    def attempt() -> int:
         nonlocal config
         trainer = build_trainer(config)  # when this fails the folder may still hold another run's checkpoints
         if trainer is None:
-            return
+            return 0
         try:
-            trainer.fit()
+            return trainer.fit().exit_code
         except WorkerError:
             config = from_newest(config)
             raise
 
-    with_restarts(config.trainer.max_restarts, attempt)
+    return with_restarts(config.trainer.max_restarts, attempt)
 
 
 def with_restarts(max_restarts: int, attempt: Callable[[], T]) -> T:

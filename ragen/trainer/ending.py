@@ -1,0 +1,276 @@
+"""What is said when a run ends: state, reason, validation before and after, folder, checkpoint, the next command.
+
+Everything but the reason is read from the run directory, so that it can be said of a run that ended long ago.
+"""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from ragen.algorithms.statistics import Estimate, success_interval
+from ragen.config.trainer import EarlyStopConfig
+from ragen.errors import NOTHING_LEARNED, RagenError
+from ragen.text import safe
+from ragen.tracking.episodes import find_episodes, read_episodes
+from ragen.tracking.names import by_tag
+from ragen.tracking.rundir import State, read_metrics
+from ragen.trainer.checkpoint import LATEST
+from ragen.trainer.trouble import Signs, Trouble
+
+MAX_REASON = 400
+TITLES: dict[State, str] = {
+    "finished": "Finished",
+    "early_stopped": "Stopped early",
+    "interrupted": "Interrupted",
+    "failed": "Failed",
+    "running": "Running",
+}
+EXIT_CODES: dict[State, int] = {"finished": 0, "early_stopped": 0, "interrupted": 130, "failed": 1}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Validated:
+    """A validation of one environment."""
+
+    tag: str
+    step: int
+    success: Estimate
+
+    def __str__(self) -> str:
+        # Without episodes there is no interval.
+        shown = f"{self.success}" if self.success.low == self.success.low else f"{self.success.mean:.3f}"
+        return f"{shown} at step {self.step}"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Cause:
+    """Why a run ended."""
+
+    state: State
+    reason: str
+    """A sentence, without a full stop."""
+    early_stop: str | None = None
+    """The rule that ended it."""
+    example: str = ""
+    remedy: str = ""
+    trouble: Trouble | None = None
+    """What the last rollout looked like, where nothing could be learned from it."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Ending:
+    """All that is said at the end of a run."""
+
+    cause: Cause
+    exit_code: int
+    step: int | None
+    total_steps: int
+    validations: Sequence[tuple[Validated, ...]]
+    """[tags] The first and the last one, or the only one."""
+    run_dir: Path
+    checkpoint: Path | None
+    next_command: str
+
+    def __str__(self) -> str:
+        cause = self.cause
+        where = "" if self.step is None else f" at step {self.step} of {self.total_steps}"
+        lines = [f"{TITLES[cause.state]}{where}: {cause.reason}."]
+        rows = [("example", cause.example), ("what to do", cause.remedy)]
+        rows += [("validation", f"{found[0].tag} {' -> '.join(map(str, found))}") for found in self.validations]
+        rows += [
+            ("run folder", str(self.run_dir)),
+            ("checkpoint", str(self.checkpoint or "none (trainer.save_freq)")),
+            ("next", self.next_command),
+        ]
+        for name, text in rows:
+            if text:
+                lines.append(f"  {name + ':':<12}" + text.strip().replace("\n", "\n" + 14 * " "))
+        return "\n".join(lines)
+
+    def facts(self) -> dict[str, Any]:
+        """What status.json says beside state, reason and step."""
+        return {
+            "exit_code": self.exit_code,
+            "example": self.cause.example,
+            "remedy": self.cause.remedy,
+            "validation": [
+                [{"tag": v.tag, "step": v.step} | _finite(asdict(v.success)) for v in found]
+                for found in self.validations
+            ],
+            "checkpoint": str(self.checkpoint) if self.checkpoint else None,
+            "next": self.next_command,
+        }
+
+
+def _finite(record: Mapping[str, float]) -> dict[str, float | None]:
+    """JSON has no NaN."""
+    return {name: value if value == value else None for name, value in record.items()}
+
+
+# --- why a run ended ------------------------------------------------------------------------------------------------
+
+
+def finished(reason: str = "", *, signs: Signs | None = None) -> Cause:
+    """The last step is done, or what was asked for; a trouble that the last rollout had is said all the same."""
+    trouble = signs.trouble if signs else None
+    if trouble is None:
+        return Cause(state="finished", reason=reason or "all steps are done")
+    return Cause(
+        state="failed" if trouble.is_fault else "finished",
+        reason=f"{reason or 'all steps are done'}, but {trouble.sentence}",
+        example=trouble.example,
+        remedy=trouble.remedy,
+        trouble=trouble,
+    )
+
+
+def stopped(rule: str, config: EarlyStopConfig, *, empty_steps: int, train: Signs | None, val: Signs | None) -> Cause:
+    """An early stop in words. A trouble of the last rollout explains it better than the rule does."""
+    signs = (val or train) if rule == "low_validation_success" else train
+    sentence, remedy = _describe_rule(rule, config, empty_steps)
+    trouble = signs.trouble if signs else None
+    if trouble is not None:
+        return Cause(
+            state="early_stopped",
+            reason=f"{sentence}, and in the last rollout {trouble.sentence} ({rule})",
+            early_stop=rule,
+            example=trouble.example,
+            remedy=trouble.remedy,
+            trouble=trouble,
+        )
+    example = "" if signs is None else signs.reply if rule == "low_validation_success" else signs.rewards
+    return Cause(state="early_stopped", reason=f"{sentence} ({rule})", early_stop=rule, example=example, remedy=remedy)
+
+
+def _describe_rule(rule: str, config: EarlyStopConfig, empty_steps: int) -> tuple[str, str]:
+    rules = {
+        "empty_filtered_steps": (
+            f"the filter kept no group in {empty_steps} steps in a row",
+            "Choose levels on which some replies succeed and some fail, or a milder filter "
+            "(actor_rollout_ref.rollout.rollout_filter_*).",
+        ),
+        "reward_variance_collapse": (
+            f"in {config.variance_window} steps in a row the rewards within groups varied less than "
+            f"{config.variance_factor:g} times as much as in the first {config.variance_baseline_steps} steps",
+            "The policy gives the same replies whatever it sees. Try a smaller actor_rollout_ref.actor.optim.lr, "
+            "a KL loss (actor_rollout_ref.actor.use_kl_loss=True) or a filter (rollout_filter_value=0.9).",
+        ),
+        "low_validation_success": (
+            f"validation success stayed below {config.min_val_success:g} in {config.low_success_patience} validations "
+            "in a row",
+            "Begin with easier levels or a model that was taught by `ragen sft`, or be more patient: "
+            "trainer.early_stop.low_success_patience.",
+        ),
+    }
+    return rules[rule]
+
+
+def ended_by(error: BaseException) -> Cause:
+    """An exception that ends a run."""
+    if isinstance(error, KeyboardInterrupt):
+        return Cause(state="interrupted", reason="interrupted by the user")
+    return Cause(state="failed", reason=safe(f"{type(error).__name__}: {error}", MAX_REASON).rstrip("."))
+
+
+# --- what the run directory says ------------------------------------------------------------------------------------
+
+
+def compose(run_dir: Path, cause: Cause, *, step: int | None, total_steps: int) -> Ending:
+    """The report of a run that ends now, or ended before."""
+    rows: list[dict[str, Any]] = []
+    validations: list[tuple[Validated, ...]] = []
+    with suppress(RagenError, OSError):  # a damaged file must not hide how the run ended
+        rows = read_metrics(run_dir)
+        validations = read_validations(run_dir, rows)
+    checkpoint = newest_checkpoint(run_dir)
+    return Ending(
+        cause=cause,
+        exit_code=exit_code(cause, rows),
+        step=step,
+        total_steps=total_steps,
+        validations=validations,
+        run_dir=run_dir,
+        checkpoint=checkpoint,
+        next_command=next_command(run_dir, cause, rows, checkpoint),
+    )
+
+
+def exit_code(cause: Cause, rows: Sequence[Mapping[str, float]]) -> int:
+    """3 when nothing was learned because everything failed; else by state."""
+    training = [row for row in rows if "rollout/empty_after_filter" in row]
+    is_solved = cause.trouble is not None and cause.trouble.kind == "all_solved"
+    never_trained = bool(training) and all(row["rollout/empty_after_filter"] for row in training) and not is_solved
+    never_solved = not any(
+        value for row in rows for prefix in ("train", "val-env") for value in by_tag(row, prefix, "success").values()
+    )
+    is_formless = cause.trouble is not None and cause.trouble.kind == "reply_format" and never_solved
+    is_lost = cause.trouble is not None and cause.trouble.is_fault
+    if cause.state == "early_stopped":
+        return NOTHING_LEARNED if never_trained or is_formless or is_lost else 0
+    if cause.state == "finished" or is_lost:
+        return NOTHING_LEARNED if never_trained or is_lost else 0
+    return EXIT_CODES[cause.state]
+
+
+def newest_checkpoint(run_dir: Path) -> Path | None:
+    latest = run_dir / LATEST
+    return run_dir / f"global_step_{latest.read_text().strip()}" if latest.is_file() else None
+
+
+def read_validations(run_dir: Path, rows: Sequence[Mapping[str, Any]]) -> list[tuple[Validated, ...]]:
+    """The first and the last validation of each environment, with the interval over the levels."""
+    steps: dict[str, list[tuple[int, float]]] = {}
+    for row in rows:
+        for tag, success in by_tag(row, "val-env", "success").items():
+            steps.setdefault(tag, []).append((row["step"], success))
+    ends = {tag: found[:1] + found[1:][-1:] for tag, found in steps.items()}
+    estimates = {step: _estimates(run_dir, step) for step in {step for found in ends.values() for step, _ in found}}
+    return [
+        tuple(
+            Validated(tag=tag, step=step, success=estimates[step].get(tag, Estimate(mean, float("nan"), float("nan"))))
+            for step, mean in found
+        )
+        for tag, found in ends.items()
+    ]
+
+
+def _estimates(run_dir: Path, step: int) -> dict[str, Estimate]:
+    """Success of each environment, from the episodes of a validation."""
+    file = find_episodes(run_dir, f"val_step_{step}")
+    if file is None:
+        return {}
+    played: dict[str, list[tuple[bool, int]]] = {}
+    for episode in read_episodes(file):
+        if not episode.status.is_fault:
+            played.setdefault(episode.tag, []).append((episode.is_success, episode.group_id))
+    return {tag: success_interval(*zip(*found, strict=True)) for tag, found in played.items()}
+
+
+def next_command(run_dir: Path, cause: Cause, rows: Sequence[Mapping[str, float]], checkpoint: Path | None) -> str:
+    """What to type next."""
+    folder = shlex.quote(str(run_dir))
+    if cause.state in ("interrupted", "failed") and cause.trouble is None:
+        what = "resumes from the checkpoint" if checkpoint else "starts over: no checkpoint was saved"
+        return f"{this_command()}   ({what})"
+    if cause.trouble is not None and cause.trouble.is_fault:
+        return f"ragen show {folder} --status {cause.trouble.kind} --limit 1"
+    if cause.trouble is not None and cause.trouble.kind in ("equal_rewards", "all_solved"):
+        return f"ragen replay-filter {folder}"
+    num_validations = sum(bool(by_tag(row, "val-env", "success")) for row in rows)
+    if num_validations > 1 and cause.trouble is None and cause.early_stop != "low_validation_success":
+        return f"ragen plot {folder}"
+    return f"ragen show {folder}"
+
+
+def this_command() -> str:
+    """The command that runs, as one types it."""
+    program, *arguments = sys.argv
+    name = Path(program).name
+    start = {"ragen": "ragen", "cli.py": "ragen", "train.py": "python train.py"}.get(name, f"python {program}")
+    return f"{start} {shlex.join(arguments)}".strip()
