@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 KlType = Literal["kl", "k1", "abs", "mse", "k2", "low_var_kl", "k3", "full", "k1+", "k3+"]
 LossAggMode = Literal["token-mean", "seq-mean-token-sum", "seq-mean-token-mean", "seq-mean-token-sum-norm"]
 CheckpointContent = Literal["model", "optimizer", "extra", "hf_model"]
+MiniBatchSizes = Literal["even", "full"]
 PolicyLossName = Literal["ppo", "gspo", "cispo"]
 FilterStrategy = Literal["top_p", "top_k", "top_k_abs", "min_p", "z_score"]
 FilterType = Literal["largest", "smallest"]
@@ -48,10 +49,13 @@ class FsdpConfig:
 class ActorConfig:
     """The policy's update."""
 
-    ppo_mini_batch_size: Annotated[int, "Samples per optimizer step, over all GPUs."]
+    ppo_mini_batch_size: Annotated[int, "Most samples per optimizer step, over all GPUs."]
+    mini_batch_sizes: Annotated[
+        MiniBatchSizes, "even: as few mini batches as fit, of equal size; full: full ones and a smaller last one."
+    ]
     ppo_micro_batch_size_per_gpu: Annotated[int, "Samples per forward and backward pass on one GPU."]
     ppo_epochs: Annotated[int, "Passes over each batch."]
-    shuffle: Annotated[bool, "Draw the mini batches in random order."]
+    shuffle: Annotated[bool, "Draw the mini batches in random order, fixed by seed.train and the step."]
     use_dynamic_bsz: Annotated[bool, "Fill micro batches up to a number of tokens instead of samples."]
     ppo_max_token_len_per_gpu: Annotated[int, "Most tokens of a micro batch when use_dynamic_bsz is on."]
     policy_loss: Annotated[PolicyLossName, "Clipped ratio per token, per sequence, or as a weight of the gradient."]
@@ -181,10 +185,13 @@ class CriticConfig:
     """The value model."""
 
     enable: Annotated[bool | None, "Train a critic; null does so for the estimators that need values."]
-    ppo_mini_batch_size: Annotated[int, "Samples per optimizer step, over all GPUs."]
+    ppo_mini_batch_size: Annotated[int, "Most samples per optimizer step, over all GPUs."]
+    mini_batch_sizes: Annotated[
+        MiniBatchSizes, "even: as few mini batches as fit, of equal size; full: full ones and a smaller last one."
+    ]
     ppo_micro_batch_size_per_gpu: Annotated[int, "Samples per forward and backward pass on one GPU."]
     ppo_epochs: Annotated[int, "Passes over each batch."]
-    shuffle: Annotated[bool, "Draw the mini batches in random order."]
+    shuffle: Annotated[bool, "Draw the mini batches in random order, fixed by seed.train and the step."]
     use_dynamic_bsz: Annotated[bool, "Fill micro batches up to a number of tokens instead of samples."]
     ppo_max_token_len_per_gpu: Annotated[int, "Most tokens of a micro batch when use_dynamic_bsz is on."]
     cliprange_value: Annotated[float, "New values stay this close to the old ones."]

@@ -21,6 +21,7 @@ from ragen.tracking.tracker import Trackers
 from ragen.trainer.agent_trainer import AgentTrainer
 from ragen.trainer.checkpoint import begin_from
 from ragen.trainer.memory import MEMORY_ADVICE, cache_rows, check_memory
+from ragen.trainer.notices import notices
 from ragen.trainer.start import Start, origin, plan_start
 from ragen.workers.actor import Actor
 from ragen.workers.base import Workers
@@ -43,6 +44,8 @@ def build_trainer(config: Config, *, device: str | None = None, ranks: Ranks | N
     if config.seed.train is None:
         seed = draw_seed(config) if start.train_seed is None else start.train_seed
         config = replace(config, seed=replace(config.seed, train=seed))  # so that config.yaml names it
+    for notice in notices(config):
+        print(notice, flush=True)
     if config.uses_fsdp:
         workers = build_ray_workers(config, start, device=device or default_device(), ranks=ranks)
     else:
@@ -73,9 +76,15 @@ def draw_seed(config: Config) -> int:
     return clear_of(secrets.randbelow(10**6), len(training_levels(config, 0)), validation_levels(config))
 
 
+def train_seed(config: Config) -> int:
+    """The training seed of a configuration that workers are built from."""
+    assert config.seed.train is not None, "the seed is drawn before"
+    return config.seed.train
+
+
 def build_workers(config: Config, start: Start, *, device: str) -> LocalWorkers:
     """Models, optimizers and engine on one device."""
-    parts, total = config.actor_rollout_ref, config.trainer.total_training_steps
+    parts, total, seed = config.actor_rollout_ref, config.trainer.total_training_steps, train_seed(config)
     rollout, base, checkpoint = parts.rollout, start.actor, start.checkpoint
     print(check_memory(config, base, device), flush=True)
     tokenizer = load_tokenizer(base)
@@ -85,11 +94,13 @@ def build_workers(config: Config, start: Start, *, device: str) -> LocalWorkers:
     else:
         agent = native_agent(config, model, tokenizer, max_num_seqs=cache_rows(config, model.config, device))
     reference = build_reference(config, model, base, device) if config.uses_reference else None
-    actor = Actor(model, parts.actor, temperature=rollout.temperature, total_steps=total, reference=reference)
+    actor = Actor(
+        model, parts.actor, temperature=rollout.temperature, total_steps=total, seed=seed, reference=reference
+    )
     critic = None
     if start.critic is not None:
         value_model = load_value_model(_weights(config, start.critic, checkpoint, "critic"), device=device)
-        critic = Critic(prepare(config, value_model, is_critic=True), config.critic, total_steps=total)
+        critic = Critic(prepare(config, value_model, is_critic=True), config.critic, total_steps=total, seed=seed)
     workers = LocalWorkers(config, agent, actor=actor, critic=critic, reference=reference, tokenizer=tokenizer)
     if checkpoint:
         workers.load(checkpoint, with_optimizers=start.state is not None)
@@ -122,7 +133,7 @@ def build_rank(config: Config, start: Start, rank: Rank) -> RankWorkers:
     """What one rank holds: its parts of all models, and a whole policy to play with."""
     from ragen.workers.fsdp import RankWorkers, ShardTeam, Whole, shard
 
-    parts, total = config.actor_rollout_ref, config.trainer.total_training_steps
+    parts, total, seed = config.actor_rollout_ref, config.trainer.total_training_steps, train_seed(config)
     base, checkpoint, device = start.actor, start.checkpoint, rank.device
     memory = check_memory(config, base, device)
     if rank.number == 0:
@@ -144,7 +155,13 @@ def build_rank(config: Config, start: Start, rank: Rank) -> RankWorkers:
         if reference.model is not model:
             reference.team = ShardTeam(rank, shard(reference.model, rank, is_offloaded=config.offloaded["ref"]))
     actor = Actor(
-        model, parts.actor, temperature=parts.rollout.temperature, total_steps=total, reference=reference, team=team
+        model,
+        parts.actor,
+        temperature=parts.rollout.temperature,
+        total_steps=total,
+        seed=seed,
+        reference=reference,
+        team=team,
     )
     critic = None
     if start.critic is not None:
@@ -154,7 +171,7 @@ def build_rank(config: Config, start: Start, rank: Rank) -> RankWorkers:
         copy = deepcopy(value_model).cpu() if rank.number == 0 else None  # for checkpoints
         team = ShardTeam(rank, shard(value_model, rank, is_offloaded=config.offloaded["critic"]))
         wholes["critic"] = Whole(copy, value_model, rank)
-        critic = Critic(value_model, config.critic, total_steps=total, team=team)
+        critic = Critic(value_model, config.critic, total_steps=total, seed=seed, team=team)
     workers = RankWorkers(
         config, agent, rank=rank, actor=actor, critic=critic, reference=reference, tokenizer=tokenizer, wholes=wholes
     )
@@ -177,9 +194,8 @@ def _weights(config: Config, base: Path | str, checkpoint: Path | None, role: st
 def prepare(config: Config, model: Any, *, is_critic: bool = False) -> Any:
     """Adapters and gradient checkpointing, as configured."""
     if config.lora.rank > 0:
-        assert config.seed.train is not None, "the seed is drawn before"
         heads = ("score", "classifier") if is_critic else ()
-        add_adapter(model, config.lora, seed=fixed_hash(config.seed.train, "adapter", is_critic), trained_heads=heads)
+        add_adapter(model, config.lora, seed=fixed_hash(train_seed(config), "adapter", is_critic), trained_heads=heads)
     source = config.critic.model if is_critic else config.actor_rollout_ref.model
     if source.enable_gradient_checkpointing:
         model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})

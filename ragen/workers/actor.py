@@ -67,10 +67,11 @@ class Actor(Learner):
         *,
         temperature: float,
         total_steps: int,
+        seed: int = 0,
         reference: Reference | None = None,
         team: Team = SOLO,
     ) -> None:
-        super().__init__(model, config, total_steps=total_steps, team=team)
+        super().__init__(model, config, total_steps=total_steps, seed=seed, team=team)
         self.temperature, self.reference = temperature, reference
         # Without chunking the logits of a micro batch exist at once: faster while they are small.
         self.chunk_size = CHUNK_SIZE if config.entropy_from_logits_with_chunking else 2**31 - 1

@@ -29,8 +29,8 @@ class Critic(Learner):
 
     config: CriticConfig
 
-    def __init__(self, model: Any, config: CriticConfig, *, total_steps: int, team: Team = SOLO) -> None:
-        super().__init__(model, config, total_steps=total_steps, team=team)
+    def __init__(self, model: Any, config: CriticConfig, *, total_steps: int, seed: int = 0, team: Team = SOLO) -> None:
+        super().__init__(model, config, total_steps=total_steps, seed=seed, team=team)
 
     def values(self, batch: Batch) -> Tensor:
         """Values of the sampled tokens without gradient, [batch, seq] on the CPU."""

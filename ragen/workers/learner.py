@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from itertools import accumulate
 from math import isfinite
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from ragen.algorithms.masked import token_weights
-from ragen.env.rng import Rng
+from ragen.env.rng import Rng, fixed_hash
 from ragen.types import Metrics
 from ragen.workers.batch import Batch, micro_batches
 from ragen.workers.lora import has_adapter, merged_state, save_adapter
@@ -25,23 +26,48 @@ from ragen.workers.team import SOLO, Team
 OPTIMIZER_FILE = "optimizer.safetensors"
 
 
-def mini_batches(num_samples: int, *, size: int, num_epochs: int, shuffle: bool, seed: int) -> Iterator[list[int]]:
-    """Indices of each optimizer step: in order or shuffled; the last one of an epoch may be smaller.
+def even_sizes(num_samples: int, size: int) -> list[int]:
+    """As few parts as `size` allows, as equal as possible: every sample has about the same weight in an epoch.
 
-    5 samples, size 2 -> [0, 1], [2, 3], [4]
+    10 samples, size 4 -> [4, 3, 3]
     """
+    count = -(-num_samples // size)
+    each, rest = divmod(num_samples, count)
+    return [each + (number < rest) for number in range(count)]
+
+
+def full_sizes(num_samples: int, size: int) -> list[int]:
+    """Full parts and what is left, as verl cuts them.
+
+    10 samples, size 4 -> [4, 4, 2]
+    """
+    return [min(size, num_samples - start) for start in range(0, num_samples, size)]
+
+
+MINI_BATCH_SIZES: dict[str, Callable[[int, int], list[int]]] = {"even": even_sizes, "full": full_sizes}
+
+
+def mini_batches(sizes: Sequence[int], *, num_epochs: int, shuffle: bool, seed: int) -> Iterator[list[int]]:
+    """Indices of each optimizer step, in order or shuffled.
+
+    sizes [3, 2] -> [0, 1, 2], [3, 4]
+    """
+    ends = list(accumulate(sizes))
     for epoch in range(num_epochs):
-        order = list(range(num_samples))
+        order = list(range(sum(sizes)))
         if shuffle:
             Rng(seed, "mini batches", epoch).shuffle(order)
-        yield from (order[start : start + size] for start in range(0, num_samples, size))
+        yield from (order[end - size : end] for size, end in zip(sizes, ends, strict=True))
 
 
 class Learner:
-    """A model, its optimizer, and how it goes through a batch. `config` is the actor's or the critic's."""
+    """A model, its optimizer, and how it goes through a batch. `config` is the actor's or the critic's.
 
-    def __init__(self, model: Any, config: Any, *, total_steps: int, team: Team = SOLO) -> None:
-        self.model, self.config, self.team = model, config, team
+    `seed` and the step fix the order of shuffled mini batches.
+    """
+
+    def __init__(self, model: Any, config: Any, *, total_steps: int, seed: int = 0, team: Team = SOLO) -> None:
+        self.model, self.config, self.seed, self.team = model, config, seed, team
         self.device = team.device_of(model)
         self.optimizer = Optimizer(model, config.optim, grad_clip=config.grad_clip, total_steps=total_steps)
 
@@ -64,11 +90,10 @@ class Learner:
         horizon = batch.mask.shape[1]
         parts = list(
             mini_batches(
-                len(batch),
-                size=config.ppo_mini_batch_size,
+                MINI_BATCH_SIZES[config.mini_batch_sizes](len(batch), config.ppo_mini_batch_size),
                 num_epochs=config.ppo_epochs,
                 shuffle=config.shuffle,
-                seed=step,
+                seed=fixed_hash(self.seed, step),
             )
         )
         for indices in parts:

@@ -10,7 +10,7 @@ from safetensors.torch import load_file
 from ragen.models.resolve import resolve_model
 from ragen.tracking.glossary import unknown
 from ragen.tracking.rundir import read_table
-from ragen.trainer.build import draw_seed
+from ragen.trainer.build import build_trainer, draw_seed
 from tests.trainer.runs import BANDIT, LAKE, Run, small_config, train
 
 ACTOR, ROLLOUT = "actor_rollout_ref.actor", "actor_rollout_ref.rollout"
@@ -243,6 +243,13 @@ def test_another_seed_gives_another_run(tmp_path):
     one, other = (train(tmp_path / seed, f"seed.train={seed}", env=LAKE) for seed in ("1", "2000"))
     assert one.metrics[0]["val-env/FrozenLake/success"] == other.metrics[0]["val-env/FrozenLake/success"]
     assert distance(one, other) > 1e-5
+
+
+def test_the_training_seed_reaches_the_order_of_the_mini_batches(tmp_path):
+    trainer = build_trainer(small_config(tmp_path, "seed.train=7"))
+    assert trainer is not None
+    assert [learner.seed for learner in trainer.workers.learners.values()] == [7, 7]
+    trainer.workers.close()
 
 
 # --- schedules and epochs

@@ -1,10 +1,12 @@
 """Batches: alignment and cutting."""
 
+import math
+
 import torch
 
 from ragen.types import Sample
 from ragen.workers.batch import by_length, make_batch, micro_batches
-from ragen.workers.learner import mini_batches, scatter
+from ragen.workers.learner import even_sizes, full_sizes, mini_batches, scatter
 
 
 def sample(ids, mask, spans, scores, group_id=0, member=0) -> Sample:
@@ -51,12 +53,29 @@ def test_batches_by_length_put_similar_lengths_together():
 
 
 def test_every_sample_is_in_exactly_one_mini_batch_of_an_epoch():
-    parts = list(mini_batches(5, size=2, num_epochs=1, shuffle=False, seed=0))
+    parts = list(mini_batches([2, 2, 1], num_epochs=1, shuffle=False, seed=0))
     assert parts == [[0, 1], [2, 3], [4]]
-    shuffled = list(mini_batches(5, size=2, num_epochs=2, shuffle=True, seed=0))
+    shuffled = list(mini_batches([2, 2, 1], num_epochs=2, shuffle=True, seed=0))
     for epoch in (shuffled[:3], shuffled[3:]):
         assert sorted(index for part in epoch for index in part) == [0, 1, 2, 3, 4]
     assert shuffled[:3] != shuffled[3:]
+
+
+def test_even_mini_batches_differ_by_one_sample_at_most():
+    assert even_sizes(10, 4) == [4, 3, 3]
+    assert even_sizes(80, 64) == [40, 40]
+    assert even_sizes(3, 4) == [3]
+    for num_samples in range(1, 60):
+        for size in range(1, 20):
+            sizes = even_sizes(num_samples, size)
+            assert sum(sizes) == num_samples and len(sizes) == math.ceil(num_samples / size)
+            assert max(sizes) - min(sizes) <= 1 and max(sizes) <= size
+
+
+def test_full_mini_batches_leave_a_smaller_last_one():
+    assert full_sizes(10, 4) == [4, 4, 2]
+    assert full_sizes(80, 64) == [64, 16]
+    assert full_sizes(3, 4) == [3]
 
 
 def test_scattered_values_stand_where_the_mask_is():

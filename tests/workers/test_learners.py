@@ -69,6 +69,37 @@ def test_an_actor_update_does_not_depend_on_the_micro_batches(mode, policy_loss)
         torch.testing.assert_close(weights, results[0][1], atol=2e-4, rtol=1e-3)
 
 
+@pytest.mark.parametrize(("sizes", "expected"), [("even", [3, 2, 2]), ("full", [3, 3, 1])])
+def test_mini_batches_are_even_or_full(sizes, expected):
+    config = actor_config(mini_batch_sizes=sizes, ppo_micro_batch_size_per_gpu=7)
+    actor = Actor(random_model("qwen2"), config, temperature=1.0, total_steps=10)
+    found = []
+
+    def loss_of(batch, ids, packing):
+        found.append(len(batch))
+        return actor.loss(batch, ids, packing)
+
+    actor.train_on(random_batch(7), step=1, loss_of=loss_of)
+    assert found == expected
+
+
+def test_shuffled_mini_batches_depend_on_the_seed_and_on_the_step():
+    def order(seed: int, step: int) -> list[list[int]]:
+        config = actor_config(shuffle=True, ppo_micro_batch_size_per_gpu=7)
+        actor = Actor(random_model("qwen2"), config, temperature=1.0, total_steps=10, seed=seed)
+        found = []
+
+        def loss_of(batch, ids, packing):
+            found.append(sorted(batch.lengths))
+            return actor.loss(batch, ids, packing)
+
+        actor.train_on(random_batch(7), step=step, loss_of=loss_of)
+        return found
+
+    assert order(1, 1) == order(1, 1)
+    assert order(1, 1) != order(2, 1) != order(2, 2)
+
+
 def test_the_loss_equals_the_formula_on_plain_logits():
     model, batch = random_model("llama"), random_batch(2)
     config = actor_config(loss_agg_mode="token-mean", ppo_micro_batch_size_per_gpu=2)
