@@ -9,7 +9,8 @@ from pathlib import Path
 
 from ragen.config import Config, argument_parser, load_config
 from ragen.config.show import to_yaml
-from ragen.evaluation.evaluate import COLUMNS, Result, evaluate_model, evaluate_references, success, table_rows
+from ragen.evaluation.evaluate import COLUMNS, Result, evaluate_model, evaluate_references, table_rows
+from ragen.llm_agent.metrics import success_intervals
 from ragen.tracking.console import console, print_table
 from ragen.tracking.rundir import RunDir
 from ragen.types import Status
@@ -133,7 +134,5 @@ def summarize(results: Sequence[Result]) -> dict[str, float]:
     for result in results:
         policy = result.policy.split()[0]
         metrics |= {f"{policy}/{key}": value for key, value in result.metrics().items()}
-        for tag in dict.fromkeys(episode.tag for episode in result.episodes):
-            interval = success([e for e in result.episodes if e.tag == tag and not e.status.is_fault])
-            metrics |= {f"{policy}/{tag}/success_low": interval.low, f"{policy}/{tag}/success_high": interval.high}
+        metrics |= {f"{policy}/{key}": value for key, value in success_intervals(result.episodes).items()}
     return metrics

@@ -10,7 +10,8 @@ from pathlib import Path
 
 from ragen.config import Config, load_config
 from ragen.evaluation.command import run_evaluation
-from ragen.evaluation.evaluate import evaluate_references, success
+from ragen.evaluation.evaluate import evaluate_references
+from ragen.llm_agent.metrics import success
 from ragen.tracking.console import console, print_table
 from ragen.tracking.rundir import RunDir, write_atomic
 

@@ -6,11 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
 
-from ragen.algorithms.statistics import Estimate, success_interval
 from ragen.config.schema import Config
 from ragen.llm_agent.build import Agent, sampling_params
 from ragen.llm_agent.es_manager import EsManager
-from ragen.llm_agent.metrics import episode_metrics, rollout_metrics
+from ragen.llm_agent.metrics import episode_metrics, rollout_metrics, success
 from ragen.sft.teacher import play_policy
 from ragen.tracking.console import progress
 from ragen.types import Episode, Metrics
@@ -103,8 +102,3 @@ def table_rows(results: Sequence[Result], tag: str) -> list[list[str]]:
             ]
         )
     return rows
-
-
-def success(episodes: Sequence[Episode]) -> Estimate:
-    """Success rate with its interval; the levels are the independent units."""
-    return success_interval([e.is_success for e in episodes], [(e.tag, e.group_id) for e in episodes])

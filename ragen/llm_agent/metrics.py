@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 
+from ragen.algorithms.statistics import Estimate, success_interval
 from ragen.types import Episode, Metrics, Status, group_episodes
 
 
@@ -53,6 +54,21 @@ def rollout_metrics(episodes: Sequence[Episode]) -> Metrics:
     lengths = [sum(len(turn.response_ids) for turn in episode.turns) for episode in valid]
     metrics["response_length"] = sum(lengths) / len(lengths) if lengths else 0.0
     return metrics | truncation_ledger(episodes) | _faults(episodes)
+
+
+def success(episodes: Sequence[Episode]) -> Estimate:
+    """Success rate with its interval; the levels are the independent units. Faults are left out."""
+    valid = [episode for episode in episodes if not episode.status.is_fault]
+    return success_interval([e.is_success for e in valid], [(e.tag, e.group_id) for e in valid])
+
+
+def success_intervals(episodes: Sequence[Episode]) -> Metrics:
+    """`<tag>/success_low` and `<tag>/success_high`; none for a tag that was lost to faults."""
+    metrics: Metrics = {}
+    for tag in dict.fromkeys(episode.tag for episode in episodes if not episode.status.is_fault):
+        found = success([episode for episode in episodes if episode.tag == tag])
+        metrics |= {f"{tag}/success_low": found.low, f"{tag}/success_high": found.high}
+    return metrics
 
 
 def truncation_ledger(episodes: Sequence[Episode]) -> Metrics:

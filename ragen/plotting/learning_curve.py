@@ -8,14 +8,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import yaml
-
-from ragen.algorithms.statistics import Estimate, proportion_interval
+from ragen.algorithms.statistics import Estimate
 from ragen.errors import MissingExtra, RagenError
 from ragen.tracking.rundir import read_metrics
+from ragen.tracking.validation import GREEDY, SAMPLED, read_validation, success_of_tag
 
-SERIES = {"sampled": "val-env", "greedy": "val-env-greedy"}
-"""Legend -> prefix of its metrics."""
+SERIES = {
+    "sampled": (SAMPLED, ""),
+    "sampled, unseen levels": (SAMPLED, "unseen"),
+    "greedy": (GREEDY, ""),
+    "greedy, unseen levels": (GREEDY, "unseen"),
+}
+"""Legend -> rollout and kind of levels."""
 COLORS = {"sampled": "#1f6fb4", "greedy": "#d1711a", "random policy": "#888888", "solver": "#3a8f4d"}
 
 
@@ -29,24 +33,17 @@ class Curve:
 
 
 def read_curves(run: Path, tag: str, num_levels: int) -> list[Curve]:
-    """The validation curves of a tag; intervals are Wilson's over the validation levels."""
+    """The validation curves of a tag; that of unseen levels only where there are others."""
     records = read_metrics(run)
+    has_seen = any(record.get(f"{SAMPLED}/{tag}/levels_seen") for record in records)
     curves = []
-    for name, prefix in SERIES.items():
-        key = f"{prefix}/{tag}/success"
-        points = [(record["step"], record[key]) for record in records if key in record]
-        if points:
-            estimates = [proportion_interval(round(value * num_levels), num_levels) for _, value in points]
-            curves.append(Curve(name=name, steps=[step for step, _ in points], estimates=estimates))
+    for name, (rollout, kind) in SERIES.items():
+        found = [(r["step"], success_of_tag(r, tag, num_levels, rollout=rollout, kind=kind)) for r in records]
+        points = [(step, estimate) for step, estimate in found if estimate is not None]
+        if points and (has_seen or not kind):
+            steps, estimates = zip(*points, strict=True)
+            curves.append(Curve(name=name, steps=list(steps), estimates=list(estimates)))
     return curves
-
-
-def read_levels(run: Path) -> dict[str, int]:
-    """Validation episodes of each tag, from the run's configuration."""
-    config = yaml.safe_load((run / "config.yaml").read_text())
-    val = config["es_manager"]["val"]
-    counts = zip(val["env_configs"]["tags"], val["env_configs"]["n_groups"], strict=True)
-    return {tag: count * val["group_size"] for tag, count in counts}
 
 
 def plot_learning_curve(run: Path, out: Path) -> dict[str, list[Curve]]:
@@ -58,7 +55,7 @@ def plot_learning_curve(run: Path, out: Path) -> dict[str, list[Curve]]:
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
 
-    levels = read_levels(run)
+    levels = read_validation(run).levels
     curves = {tag: read_curves(run, tag, count) for tag, count in levels.items()}
     curves = {tag: found for tag, found in curves.items() if found}
     if not curves:
@@ -66,15 +63,18 @@ def plot_learning_curve(run: Path, out: Path) -> dict[str, list[Curve]]:
     figure, axes = plt.subplots(1, len(curves), figsize=(6.4 * len(curves), 4.2), squeeze=False)
     for axis, (tag, found) in zip(axes[0], curves.items(), strict=True):
         for curve in found:
-            color = COLORS[curve.name]
+            mode, *unseen = curve.name.split(", ")
+            color, line = COLORS[mode], ":" if unseen else "-"
             means = [estimate.mean for estimate in curve.estimates]
-            axis.plot(curve.steps, means, marker="o", markersize=3.5, color=color, label=curve.name)
+            axis.plot(curve.steps, means, line, marker="o", markersize=3.5, color=color, label=curve.name)
+            if unseen:  # its band would hide the other one
+                continue
             lows, highs = [e.low for e in curve.estimates], [e.high for e in curve.estimates]
             axis.fill_between(curve.steps, lows, highs, color=color, alpha=0.15, linewidth=0)
         for name, value in read_references(run).get(tag, {}).items():
             axis.axhline(value, color=COLORS[name], linestyle="--", linewidth=1, label=f"{name} ({value:.2f})")
         axis.set(xlabel="training step", ylabel="validation success", ylim=(-0.02, 1.04))
-        axis.set_title(f"{tag}, {levels[tag]} held-out levels, 95 % bands", fontsize=10)
+        axis.set_title(f"{tag}, {levels[tag]} validation levels, 95 % bands", fontsize=10)
         axis.grid(alpha=0.25)
         axis.legend(fontsize=8, loc="lower right")
     figure.tight_layout()

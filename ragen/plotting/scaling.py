@@ -15,7 +15,7 @@ from statistics import fmean
 
 import yaml
 
-from ragen.algorithms.statistics import Estimate, success_interval
+from ragen.algorithms.statistics import Estimate
 from ragen.errors import RagenError
 from ragen.plotting.style import (
     BLUE,
@@ -31,8 +31,8 @@ from ragen.plotting.style import (
     say,
 )
 from ragen.tracking.console import print_table
-from ragen.tracking.episodes import find_episodes, read_episodes
 from ragen.tracking.rundir import read_metrics, read_status, write_atomic
+from ragen.tracking.validation import SAMPLED, mean_success, read_validation, success_by_tag
 
 COLORS = (BLUE, ORANGE, GREEN, VERMILION, PURPLE, GREY)
 COLUMNS = ("model", "parameters", "run", "steps", "first success", "best (step)", "last [95 %]", "last score")
@@ -59,45 +59,30 @@ class ScalingRun:
     successes: list[float]
     """[validations] Mean over the environments."""
     final: Estimate
-    """The last one, with its interval over the levels where the episodes were kept."""
+    """The last one, with its interval over the levels."""
     final_score: float
 
 
 def read_run(run: Path) -> ScalingRun:
     """The validations of a run directory; a run without any is an error."""
-    records = [(record["step"], values) for record in read_metrics(run) if (values := of_tags(record, "success"))]
-    if not records:
+    records = read_metrics(run)
+    tags = next((list(found) for record in records if (found := success_by_tag(record, {}))), [])
+    if not tags:
         raise RagenError(f"{run} has no validation metrics (val-env/<tag>/success). Train with trainer.test_freq > 0.")
     config = yaml.safe_load((run / "config.yaml").read_text())
-    model = config["actor_rollout_ref"]["model"]["path"]
-    successes = [fmean(values) for _, values in records]
-    last = records[-1][0]
-    scores = next(
-        (values for record in reversed(read_metrics(run)) if (values := of_tags(record, "score"))), [math.nan]
-    )
+    model, levels = config["actor_rollout_ref"]["model"]["path"], read_validation(run).levels
+    found = [(record, estimate) for record in records if (estimate := mean_success(record, levels))]
+    last, final = found[-1]
     return ScalingRun(
         name=config["trainer"]["experiment_name"],
         model=Path(model).name,
         num_parameters=count_parameters(run) or size_in_name(model),
         state=read_status(run)["state"],
-        steps=[step for step, _ in records],
-        successes=successes,
-        final=final_success(find_episodes(run, f"val_step_{last}"), successes[-1]),
-        final_score=fmean(scores),
+        steps=[record["step"] for record, _ in found],
+        successes=[estimate.mean for _, estimate in found],
+        final=final,
+        final_score=fmean(last.get(f"{SAMPLED}/{tag}/score", math.nan) for tag in tags),
     )
-
-
-def of_tags(record: dict, name: str) -> list[float]:
-    """A validation metric of every environment."""
-    return [v for k, v in record.items() if k.startswith("val-env/") and k.count("/") == 2 and k.endswith(f"/{name}")]
-
-
-def final_success(episodes: Path | None, mean: float) -> Estimate:
-    """The success with its interval; the plays of one level are not independent."""
-    if episodes is None:
-        return Estimate(mean, math.nan, math.nan)
-    played = [episode for episode in read_episodes(episodes) if not episode.status.is_fault]
-    return success_interval([e.is_success for e in played], [(e.tag, e.group_id) for e in played])
 
 
 def count_parameters(run: Path) -> float | None:

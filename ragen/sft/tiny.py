@@ -212,9 +212,10 @@ def make(family: str, *, out: Path, num_epochs: int | None = None, noise: float 
 
 def validation(family: str, folder: Path, num_levels: int = 256) -> dict[str, tuple[Estimate, Estimate]]:
     """Environment -> success of a model of this family on its validation levels, sampled and greedy."""
-    from ragen.evaluation.evaluate import evaluate_model, success
+    from ragen.evaluation.evaluate import evaluate_model
     from ragen.llm_agent.build import build_agent
     from ragen.llm_agent.es_manager import EsManager
+    from ragen.llm_agent.metrics import success
 
     recipe = RECIPES[family]
     levels = (f"es_manager.val.env_groups={num_levels}", f"es_manager.val.env_configs.n_groups=[{num_levels}]")

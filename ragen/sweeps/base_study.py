@@ -12,14 +12,16 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
-from ragen.algorithms.statistics import Estimate, student_interval
+from ragen.algorithms.statistics import Estimate, difference, over_seeds
 from ragen.sweeps.backend import LocalBackend
 from ragen.sweeps.run import DONE, Outcome, Run, read_records, shell_line
 from ragen.sweeps.scheduler import Scheduler
 from ragen.sweeps.slots import Slot
 from ragen.sweeps.view import make_view
 from ragen.tracking.rundir import write_atomic
+from ragen.tracking.validation import GREEDY, SAMPLED, success_of_tag
 
 QUIET = (
     "trainer.logger=[]",
@@ -52,6 +54,13 @@ GAMES = {
 WAYS = {"think": "True", "no think": "False"}
 Key = tuple[str, str, str]
 """Environment, way of answering, arm."""
+
+
+class Rates(NamedTuple):
+    """Success in one validation."""
+
+    sampled: Estimate
+    greedy: Estimate
 
 
 def plan(out: Path, seeds: Sequence[int], overrides: Sequence[str]) -> dict[tuple[str, str, str, int], Run]:
@@ -92,17 +101,19 @@ def plan(out: Path, seeds: Sequence[int], overrides: Sequence[str]) -> dict[tupl
     return runs
 
 
-def successes(run_dir: Path, tag: str) -> tuple[tuple[float, float], tuple[float, float]]:
-    """First and last validation: (sampled, greedy) success each."""
-    names = [f"{kind}/{tag}/success" for kind in ("val-env", "val-env-greedy")]
-    rows = [[record[name] for name in names] for record in read_records(run_dir) if names[0] in record]
-    (first, *_), (*_, last) = rows, rows
-    return (first[0], first[1]), (last[0], last[1])
+def successes(run_dir: Path, tag: str) -> tuple[Rates, Rates]:
+    """The first and the last validation."""
+    rows = []
+    for record in read_records(run_dir):
+        found = [success_of_tag(record, tag, None, rollout=rollout) for rollout in (SAMPLED, GREEDY)]
+        if found[0] is not None and found[1] is not None:
+            rows.append(Rates(found[0], found[1]))
+    return rows[0], rows[-1]
 
 
-def arms(runs: dict[tuple[str, str, str, int], Run]) -> dict[Key, list[tuple[float, float]]]:
-    """(environment, way, arm) -> (sampled, greedy) success of each seed."""
-    found: dict[Key, list[tuple[float, float]]] = {}
+def arms(runs: dict[tuple[str, str, str, int], Run]) -> dict[Key, list[Rates]]:
+    """(environment, way, arm) -> success of each seed."""
+    found: dict[Key, list[Rates]] = {}
     for (name, way, kind, _), run in runs.items():
         before, after = ("start", "RL") if kind == "rl" else ("SFT", "SFT + RL")
         first, last = successes(run.run_dir, GAMES[name].tag)
@@ -111,29 +122,32 @@ def arms(runs: dict[tuple[str, str, str, int], Run]) -> dict[Key, list[tuple[flo
     return found
 
 
-def difference(better: Sequence[tuple[float, float]], worse: Sequence[tuple[float, float]]) -> Estimate:
+def gain(better: Sequence[Rates], worse: Sequence[Rates]) -> Estimate:
     """Difference of the sampled success, seed by seed, with its interval over the seeds."""
-    return student_interval([a[0] - b[0] for a, b in zip(better, worse, strict=True)])
+    gaps = [difference(a.sampled, b.sampled) for a, b in zip(better, worse, strict=True)]
+    return over_seeds(gaps, share_levels=False)
 
 
-def report(found: dict[Key, list[tuple[float, float]]], num_seeds: int) -> str:
+def report(found: dict[Key, list[Rates]], num_seeds: int) -> str:
     """The study as Markdown."""
     lines = [
-        f"Success on held-out levels, mean over {num_seeds} seeds with 95 % intervals (Student's t).",
+        f"Success on validation levels, mean over {num_seeds} seeds with 95 % intervals (Student's t over the seeds, "
+        "and at least the error of the validations).",
         "",
         "| environment | way | arm | sampled | greedy |",
         "|---|---|---|---|---|",
     ]
     for (name, way, arm), rates in found.items():
-        sampled, greedy = (student_interval([rate[column] for rate in rates]) for column in (0, 1))
+        # Every seed has validation levels of its own.
+        sampled, greedy = (over_seeds(column, share_levels=False).as_share() for column in zip(*rates, strict=True))
         lines.append(f"| {GAMES[name].tag} | {way} | {arm} | {sampled:.3f} | {greedy:.3f} |")
     lines += ["", "| difference of sampled success | |", "|---|---|"]
     for name, game in GAMES.items():
         for way in WAYS if game.has_sft else ():
             lines.append(
-                f"| {game.tag}, {way}: SFT - RL | {difference(found[name, way, 'SFT'], found[name, way, 'RL']):+.3f} |"
+                f"| {game.tag}, {way}: SFT - RL | {gain(found[name, way, 'SFT'], found[name, way, 'RL']):+.3f} |"
             )
-        gap = difference(found[name, "think", "RL"], found[name, "no think", "RL"])
+        gap = gain(found[name, "think", "RL"], found[name, "no think", "RL"])
         lines.append(f"| {game.tag}, RL: think - no think | {gap:+.3f} |")
     return "\n".join(lines) + "\n"
 

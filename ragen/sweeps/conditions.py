@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-from ragen.algorithms.statistics import Estimate, proportion_interval, student_interval
-from ragen.plotting.learning_curve import read_levels
-from ragen.sweeps.run import DONE, Outcome, Run, read_records, success_of
+from ragen.algorithms.statistics import Estimate, over_seeds
+from ragen.sweeps.run import DONE, Outcome, Run, read_records
+from ragen.tracking.validation import mean_success, read_validation
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -17,9 +17,16 @@ class Curve:
     run: Run
     outcome: Outcome
     steps: list[int]
-    successes: list[float]
+    estimates: list[Estimate]
+    """[validations] Success with the interval of that validation."""
     num_episodes: int
     """Validation episodes behind each success."""
+    num_levels: int
+    """Levels they are played on."""
+
+    @property
+    def successes(self) -> list[float]:
+        return [estimate.mean for estimate in self.estimates]
 
     @property
     def counts(self) -> bool:
@@ -59,25 +66,26 @@ class Condition:
         return any(curve.outcome.status == "early_stopped" for curve in self.curves)
 
 
-def estimate(values: Sequence[float], num_episodes: int) -> Estimate | None:
-    """Over seeds where there are several, else over the validation episodes of the one run."""
-    if len(values) > 1:
-        over_seeds = student_interval(values)
-        return replace(over_seeds, low=max(0.0, over_seeds.low), high=min(1.0, over_seeds.high))
-    return proportion_interval(round(values[0] * num_episodes), num_episodes) if values else None
-
-
 def read_curve(run: Run, outcome: Outcome) -> Curve:
-    points = [(record["step"], success_of(record)) for record in read_records(run.run_dir)]
-    found = [(step, success) for step, success in points if success is not None]
-    has_config = (run.run_dir / "config.yaml").is_file()
+    val = read_validation(run.run_dir)
+    found = [
+        (record["step"], estimate)
+        for record in read_records(run.run_dir)
+        if (estimate := mean_success(record, val.levels)) is not None
+    ]
     return Curve(
         run=run,
         outcome=outcome,
         steps=[step for step, _ in found],
-        successes=[success for _, success in found],
-        num_episodes=sum(read_levels(run.run_dir).values()) if has_config else 0,
+        estimates=[estimate for _, estimate in found],
+        num_episodes=sum(val.levels.values()) * val.group_size,
+        num_levels=sum(val.levels.values()),
     )
+
+
+def over_runs(estimates: Sequence[Estimate]) -> Estimate | None:
+    """The mean over the runs of a value; all runs of a sweep are validated on the same levels."""
+    return over_seeds(estimates, share_levels=True).as_share() if estimates else None
 
 
 def read_conditions(runs: Sequence[Run], outcomes: Mapping[str, Outcome]) -> list[Condition]:
@@ -86,13 +94,12 @@ def read_conditions(runs: Sequence[Run], outcomes: Mapping[str, Outcome]) -> lis
     for value in dict.fromkeys(run.value for run in runs):
         curves = [read_curve(run, outcomes[run.name]) for run in runs if run.value == value]
         counted = [curve for curve in curves if curve.counts]
-        num_episodes = counted[0].num_episodes if counted else 0
         conditions.append(
             Condition(
                 value=value,
                 curves=curves,
-                final=estimate([curve.final for curve in counted], num_episodes),
-                best=estimate([curve.best for curve in counted], num_episodes),
+                final=over_runs([curve.estimates[-1] for curve in counted]),
+                best=over_runs([curve.estimates[curve.steps.index(curve.best_step)] for curve in counted]),
             )
         )
     return conditions
@@ -102,9 +109,9 @@ def interval_name(conditions: Sequence[Condition]) -> str:
     """What the intervals of figure and report are."""
     kinds = []
     if counts := sorted({len(c.counted) for c in conditions if len(c.counted) > 1}):
-        kinds.append(f"Student's t over {' or '.join(map(str, counts))} seeds")
-    if sizes := sorted({c.counted[0].num_episodes for c in conditions if len(c.counted) == 1}):
-        kinds.append(f"one seed, binomial over {' or '.join(map(str, sizes))} validation episodes")
+        kinds.append(f"Student's t over {' or '.join(map(str, counts))} seeds and the validation levels they share")
+    if sizes := sorted({c.counted[0].num_levels for c in conditions if len(c.counted) == 1}):
+        kinds.append(f"one seed, over {' or '.join(map(str, sizes))} validation levels")
     return "95 % intervals: " + "; ".join(kinds) if kinds else "no run to estimate from"
 
 

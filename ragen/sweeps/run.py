@@ -10,11 +10,11 @@ import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from statistics import fmean
 from typing import Any, Literal
 
 from ragen.errors import NOTHING_LEARNED
 from ragen.tracking.rundir import read_metrics, read_status, write_atomic
+from ragen.tracking.validation import mean_success
 
 DEVICES = "{devices}"
 """Stands in a command for the GPU ids of the slot it runs on."""
@@ -145,12 +145,8 @@ def tail(log: Path, num_lines: int = 2) -> tuple[str, ...]:
 
 def success_of(record: Mapping[str, Any]) -> float | None:
     """Validation success of a step, the mean over its tags; None at steps without validation."""
-    values = [
-        value
-        for name, value in record.items()
-        if name.startswith("val-env/") and name.count("/") == 2 and name.endswith("/success")
-    ]
-    return fmean(values) if values else None
+    estimate = mean_success(record, {})
+    return estimate.mean if estimate else None
 
 
 class Progress:

@@ -29,6 +29,7 @@ PLACEHOLDERS = {
         "first_turn|trajectory",
         "the sampled replies: of first turns (`first_turn`) or of any turn (`trajectory`)",
     ),
+    "novelty": ("unseen|seen", "`unseen` or `seen` in training, by content"),
     "statistic": ("mean|max|min", "`mean`, `max` or `min`"),
     "over": ("std|max|mean", "`std`, `max` or `mean` over the episodes of a group"),
     "of": ("reward|entropy|length|success", "what the filter scores: `reward`, `entropy`, `length` or `success`"),
@@ -61,6 +62,8 @@ SECTIONS: dict[str, dict[str, str]] = {
         "<rollout>/<tag>/success_high": "Upper end of the 95 % interval of the success.",
         "<rollout>/<tag>/success_unseen": "Success on the validation levels that training has not played so far, by "
         "content.",
+        "<rollout>/<tag>/success_<novelty>_low": "Lower end of its 95 % interval.",
+        "<rollout>/<tag>/success_<novelty>_high": "Upper end of its 95 % interval.",
         "<rollout>/<tag>/success_seen": "Success on the validation levels whose like training has played.",
         "<rollout>/<tag>/levels_unseen": "Validation levels that training has not played so far, by content.",
         "<rollout>/<tag>/levels_seen": "Validation levels whose like training has played.",
@@ -80,10 +83,10 @@ SECTIONS: dict[str, dict[str, str]] = {
     "Validation rewards": {
         "val-core/<tag>/reward/mean@<k>": "Mean score of the k tries at each level, averaged over the levels.",
         "val-aux/<tag>/reward/std@<k>": "Standard deviation of the score over the k tries, averaged over the levels.",
-        "val-aux/<tag>/reward/best@<k>/mean": "Expected best score of k tries (bootstrap).",
-        "val-aux/<tag>/reward/best@<k>/std": "Standard deviation of the best score of k tries (bootstrap).",
-        "val-aux/<tag>/reward/worst@<k>/mean": "Expected worst score of k tries (bootstrap).",
-        "val-aux/<tag>/reward/worst@<k>/std": "Standard deviation of the worst score of k tries (bootstrap).",
+        "val-aux/<tag>/reward/best@<k>/mean": "Expected best score of k draws from the tries at a level.",
+        "val-aux/<tag>/reward/best@<k>/std": "Deviation of the best score of k draws from the tries at a level.",
+        "val-aux/<tag>/reward/worst@<k>/mean": "Expected worst score of k draws from the tries at a level.",
+        "val-aux/<tag>/reward/worst@<k>/std": "Deviation of the worst score of k draws from the tries at a level.",
         "val/generations": "Table: validation episodes to read, with prompt, replies and score.",
     },
     "Rollout filter": {

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Iterable, Sequence
-from statistics import fmean
 
+from ragen.llm_agent.metrics import success
 from ragen.types import Episode, Metrics
 
 BYTES = 8
@@ -44,6 +44,8 @@ class PlayedLevels:
 def held_out_metrics(episodes: Sequence[Episode], played: PlayedLevels) -> Metrics:
     """`<tag>/success_unseen` and `<tag>/levels_unseen` on levels that training has not played, `*_seen` on the others.
 
+    Beside the success are the ends of its interval, `<tag>/success_unseen_low` and `_high`.
+
     A kind without any level has a count of 0 and no success. Faults are left out, as everywhere.
     """
     metrics: Metrics = {}
@@ -53,5 +55,6 @@ def held_out_metrics(episodes: Sequence[Episode], played: PlayedLevels) -> Metri
             chosen = [episode for episode in members if (episode in played) == is_seen]
             metrics[f"{tag}/levels_{kind}"] = float(len({episode.group_id for episode in chosen}))
             if chosen:
-                metrics[f"{tag}/success_{kind}"] = fmean(episode.is_success for episode in chosen)
+                found, name = success(chosen), f"{tag}/success_{kind}"
+                metrics |= {name: found.mean, f"{name}_low": found.low, f"{name}_high": found.high}
     return metrics

@@ -7,17 +7,16 @@ from collections.abc import Sequence
 from dataclasses import replace
 from statistics import fmean, pstdev
 
+from ragen.algorithms.statistics import best_of, worst_of
 from ragen.config.schema import Config
 from ragen.engine.base import SamplingParams
-from ragen.env.rng import Rng, fixed_hash
+from ragen.env.rng import fixed_hash
 from ragen.llm_agent.build import sampling_params
 from ragen.llm_agent.es_manager import EsManager
-from ragen.llm_agent.metrics import rollout_metrics
+from ragen.llm_agent.metrics import rollout_metrics, success_intervals
 from ragen.trainer.held_out import PlayedLevels, held_out_metrics
 from ragen.types import Episode, Metrics, group_episodes
 from ragen.workers.base import Workers
-
-NUM_RESAMPLES = 1000
 
 
 class Validator:
@@ -34,11 +33,12 @@ class Validator:
         rollouts = [self._play(params, repeat) for repeat in range(config.trainer.validation_steps)]
         episodes = [episode for rollout in rollouts for episode in rollout]
         metrics = {f"val-env/{k}": v for k, v in mean_metrics([rollout_metrics(r) for r in rollouts]).items()}
-        metrics |= {f"val-env/{k}": v for k, v in held_out_metrics(episodes, played).items()}
+        found = success_intervals(episodes) | held_out_metrics(episodes, played)
+        metrics |= {f"val-env/{k}": v for k, v in found.items()}
         metrics |= reward_statistics(episodes)
         if config.trainer.val_greedy:
             greedy = self._play(replace(params, temperature=0.0, top_p=1.0, top_k=-1), 0)
-            found = rollout_metrics(greedy) | held_out_metrics(greedy, played)
+            found = rollout_metrics(greedy) | success_intervals(greedy) | held_out_metrics(greedy, played)
             metrics |= {f"val-env-greedy/{k}": v for k, v in found.items()}
         return metrics, episodes
 
@@ -61,9 +61,10 @@ def mean_metrics(rows: Sequence[Metrics]) -> Metrics:
 
 
 def reward_statistics(episodes: Sequence[Episode]) -> Metrics:
-    """Rewards per tag: mean over episodes, and the best and worst of k tries at one level, by bootstrap.
+    """Rewards per tag: mean over episodes, and the best and worst of k tries at one level.
 
-    N is the number of tries at each level; k runs over the powers of two up to N, and N.
+    N is the number of tries at each level; k runs over the powers of two up to N, and N. The k tries are drawn from
+    the N with replacement; mean and deviation are those of endless draws, computed exactly.
     """
     metrics: Metrics = {}
     for tag in dict.fromkeys(episode.tag for episode in episodes):
@@ -76,13 +77,9 @@ def reward_statistics(episodes: Sequence[Episode]) -> Metrics:
         if num_tries == 1:
             continue
         metrics[f"val-aux/{tag}/reward/std@{num_tries}"] = fmean(pstdev(level) for level in levels)
-        rng = Rng(42, "bootstrap", tag)
         for k in sorted({*(2**i for i in range(1, num_tries.bit_length()) if 2**i <= num_tries), num_tries}):
-            for name, pick in (("best", max), ("worst", min)):
-                draws = [
-                    [pick(rng.choice(level) for _ in range(k)) for _ in range(NUM_RESAMPLES // len(levels) + 1)]
-                    for level in levels
-                ]
-                metrics[f"val-aux/{tag}/reward/{name}@{k}/mean"] = fmean(fmean(level) for level in draws)
-                metrics[f"val-aux/{tag}/reward/{name}@{k}/std"] = fmean(pstdev(level) for level in draws)
+            for name, pick in (("best", best_of), ("worst", worst_of)):
+                means, stds = zip(*(pick(level, k) for level in levels), strict=True)
+                metrics[f"val-aux/{tag}/reward/{name}@{k}/mean"] = fmean(means)
+                metrics[f"val-aux/{tag}/reward/{name}@{k}/std"] = fmean(stds)
     return metrics

@@ -6,6 +6,7 @@ import zlib
 
 import pytest
 
+from ragen.algorithms.statistics import Estimate
 from ragen.config import load_config
 from ragen.config.show import to_yaml
 from ragen.errors import RagenError
@@ -43,6 +44,23 @@ def test_a_curve_has_the_intervals_of_its_levels(run, tmp_path):
     assert [estimate.mean for estimate in curves[0].estimates] == [0.25, 0.5, 0.75]
     # Wilson's interval of 16 in 64.
     assert (curves[0].estimates[0].low, curves[0].estimates[0].high) == pytest.approx((0.1602, 0.3682), abs=1e-4)
+
+
+def test_a_curve_of_unseen_levels_is_drawn_where_others_were_seen(run, tmp_path):
+    tag = "val-env/FrozenLake"
+    for step, seen in ((30, 0), (40, 16)):
+        names = {"success": 0.5, "success_unseen": 0.25, "success_unseen_low": 0.125, "success_unseen_high": 0.5}
+        RunDir(run).log(step, {f"{tag}/{name}": value for name, value in (names | {"levels_seen": seen}).items()})
+    curves = plot_learning_curve(run, tmp_path / "curve.png")["FrozenLake"]
+    assert [curve.name for curve in curves] == ["sampled", "sampled, unseen levels", "greedy"]
+    assert (curves[1].steps, curves[1].estimates[1]) == ([30, 40], Estimate(0.25, 0.125, 0.5))
+
+
+def test_several_episodes_per_level_do_not_narrow_the_interval(run, tmp_path):
+    before = plot_learning_curve(run, tmp_path / "curve.png")["FrozenLake"][0].estimates
+    changes = ["es_manager.val.env_groups=64", "es_manager.val.group_size=8"]
+    RunDir(run).write_config(to_yaml(load_config("quickstart", changes)))
+    assert plot_learning_curve(run, tmp_path / "curve.png")["FrozenLake"][0].estimates == before
 
 
 def test_the_figure_is_written_and_not_blank(run, capsys):

@@ -10,9 +10,10 @@ import torch
 
 from ragen.config import load_config
 from ragen.env.rng import Rng
-from ragen.evaluation.evaluate import evaluate_model, evaluate_references, success
+from ragen.evaluation.evaluate import evaluate_model, evaluate_references
 from ragen.llm_agent.build import build_agent
 from ragen.llm_agent.es_manager import EsManager
+from ragen.llm_agent.metrics import success
 from ragen.models.load import load_tokenizer
 from ragen.models.resolve import resolve_model
 from ragen.sft.data import Chunk, Demonstrator, training_samples

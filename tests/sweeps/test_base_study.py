@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from ragen.sweeps import base_study
-from ragen.sweeps.base_study import GAMES, Game, arms, difference, main, plan, report
+from ragen.sweeps.base_study import GAMES, Game, arms, gain, main, plan, report
 from ragen.tracking.rundir import RunDir
 
 SMALL = [
@@ -34,14 +34,18 @@ def test_the_report_has_means_and_differences(tmp_path):
         after = 0.6 + 0.1 * (kind == "sft") + 0.05 * (way == "think") + 0.02 * seed
         for step, rate in ((0, 0.4), (GAMES[name].num_steps, after)):
             tag = GAMES[name].tag
-            RunDir(run.run_dir).log(step, {f"val-env/{tag}/success": rate, f"val-env-greedy/{tag}/success": rate + 0.1})
+            metric = f"val-env/{tag}/success"
+            sampled = {metric: rate, f"{metric}_low": rate - 0.03, f"{metric}_high": rate + 0.03}
+            RunDir(run.run_dir).log(step, sampled | {f"val-env-greedy/{tag}/success": rate + 0.1})
     found = arms(runs)
-    assert found["sokoban", "think", "SFT + RL"] == [pytest.approx((0.77, 0.87)), pytest.approx((0.79, 0.89))]
-    gap = difference(found["bandit", "think", "RL"], found["bandit", "no think", "RL"])
-    assert (gap.mean, gap.low, gap.high) == pytest.approx((0.05, 0.05, 0.05))
+    rates = [(rates.sampled.mean, rates.greedy.mean) for rates in found["sokoban", "think", "SFT + RL"]]
+    assert rates == [pytest.approx((0.77, 0.87)), pytest.approx((0.79, 0.89))]
+    # Two seeds that agree: sqrt(0.03 ** 2 + 0.03 ** 2) / sqrt(2)
+    gap = gain(found["bandit", "think", "RL"], found["bandit", "no think", "RL"])
+    assert (gap.mean, gap.low, gap.high) == pytest.approx((0.05, 0.02, 0.08))
     text = report(found, 2)
-    assert "| CoordSokoban | think | start | 0.400 [0.400, 0.400] | 0.500 [0.500, 0.500] |" in text
-    assert "| BanditTest, RL: think - no think | +0.050 [+0.050, +0.050] |" in text
+    assert "| CoordSokoban | think | start | 0.400 [0.379, 0.421] | 0.500 [0.500, 0.500] |" in text
+    assert "| BanditTest, RL: think - no think | +0.050 [+0.020, +0.080] |" in text
     assert "| FrozenLake, no think: SFT - RL | -0.230" in text
 
 

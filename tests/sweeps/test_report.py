@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ragen.algorithms.statistics import student_interval
-from ragen.sweeps.conditions import estimate, interval_name, read_conditions
+from ragen.algorithms.statistics import Estimate, proportion_interval
+from ragen.sweeps.conditions import interval_name, over_runs, read_conditions
 from ragen.sweeps.report import write_report
 from ragen.sweeps.run import MISSING, Outcome, Run
 from ragen.tracking.rundir import RunDir
@@ -50,20 +50,29 @@ def figure_ink(path: Path) -> tuple[np.ndarray, np.ndarray]:
     return np.argwhere(pixels.min(axis=-1) < 0.95), np.array(pixels.shape[:2])
 
 
-def test_intervals_over_seeds_are_students():
-    # deviation 0.0577 / sqrt(3) * 4.303 = 0.1434
-    three = student_interval([0.5, 0.5, 0.6])
-    assert (three.mean, three.low, three.high) == pytest.approx((0.53333, 0.38991, 0.67676), abs=1e-4)
-    two = estimate([0.4, 0.6], 10)  # 0.1 * 12.706: wider than a share can be
+def test_two_seeds_have_an_interval_within_zero_and_one():
+    two = over_runs([proportion_interval(4, 10), proportion_interval(6, 10)])  # 0.1 * 12.706: wider than a share can be
     assert two is not None and (two.mean, two.low, two.high) == (0.5, 0.0, 1.0)
-    assert student_interval([0.5] * 40).low == 0.5
+    assert over_runs([]) is None
 
 
-def test_one_seed_has_the_interval_of_its_episodes():
-    one = estimate([0.8], 10)
-    assert one is not None
-    assert (one.mean, one.low, one.high) == pytest.approx((0.8, 0.490, 0.943), abs=1e-3)
-    assert estimate([], 10) is None
+def test_one_seed_has_the_interval_of_its_levels(tmp_path):
+    """Four episodes of each of ten levels that all end alike are ten trials, not forty."""
+    run = make_run(tmp_path, "0", 1, {0: 0.8})
+    (run.run_dir / "config.yaml").write_text(CONFIG.replace("group_size: 1", "group_size: 4").replace("100", "10"))
+    (condition,) = read_conditions([run], {run.name: SUCCESS})
+    assert condition.final is not None
+    assert (condition.final.low, condition.final.high) == pytest.approx((0.490, 0.943), abs=1e-3)
+    assert condition.curves[0].num_episodes == 40
+    assert interval_name([condition]) == "95 % intervals: one seed, over 10 validation levels"
+
+
+def test_the_interval_that_a_run_logged_is_the_one_that_is_reported(tmp_path):
+    run = make_run(tmp_path, "0", 1, {})
+    tag = "val-env/CoordSokoban/success"
+    RunDir(run.run_dir).log(5, {tag: 0.5, f"{tag}_low": 0.375, f"{tag}_high": 0.75})
+    (condition,) = read_conditions([run], {run.name: SUCCESS})
+    assert condition.final == Estimate(0.5, 0.375, 0.75)
 
 
 def test_a_report_over_seeds(tmp_path):
@@ -95,7 +104,7 @@ def test_a_report_over_seeds(tmp_path):
         "curves.csv",
     ]
     text = files[0].read_text()
-    assert "| 0 | 0.550 [0.000, 1.000] | 0.600 [0.600, 0.600] | 10, 20 | step 20 | 61.2 s |" in text
+    assert "| 0 | 0.550 [0.000, 1.000] | 0.600 [0.502, 0.691] | 10, 20 | step 20 | 61.2 s |" in text
     assert "early stop at 10 (reward_variance_collapse), step 20" in text and "counts as a failed regime" in text
     rows = read_csv(files[2])
     assert [row["status"] for row in rows] == ["success", "success", "early_stopped", "success"]

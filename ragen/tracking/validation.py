@@ -1,0 +1,67 @@
+"""Validation success, read back from the metrics of a run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import yaml
+
+from ragen.algorithms.statistics import Estimate, mean_of, unknown_interval, wilson
+
+SAMPLED, GREEDY = "val-env", "val-env-greedy"
+"""What the names of their metrics begin with."""
+
+
+class ValidationSet(NamedTuple):
+    """What a run is validated on."""
+
+    levels: dict[str, int]
+    """Tag -> number of its levels."""
+    group_size: int
+    """Episodes of each level."""
+
+
+def read_validation(run: Path) -> ValidationSet:
+    """From the run's configuration; a folder without one has no levels."""
+    if not (run / "config.yaml").is_file():
+        return ValidationSet({}, 1)
+    val = yaml.safe_load((run / "config.yaml").read_text())["es_manager"]["val"]
+    configs = val["env_configs"]
+    return ValidationSet(dict(zip(configs["tags"], configs["n_groups"], strict=True)), val["group_size"])
+
+
+def success_by_tag(record: Mapping[str, Any], levels: Mapping[str, int]) -> dict[str, Estimate]:
+    """The success of each tag in a step's metrics, with its interval; empty for a step without validation."""
+    found = {}
+    for name in record:
+        prefix, _, rest = name.partition("/")
+        tag, _, last = rest.partition("/")
+        if prefix == SAMPLED and last == "success":
+            estimate = success_of_tag(record, tag, levels.get(tag))
+            assert estimate is not None
+            found[tag] = estimate
+    return found
+
+
+def success_of_tag(
+    record: Mapping[str, Any], tag: str, num_levels: int | None, *, rollout: str = SAMPLED, kind: str = ""
+) -> Estimate | None:
+    """The success of one tag, on all levels or on the `unseen` or `seen` ones; None where it was not measured.
+
+    Runs of earlier versions did not log the interval. Theirs counts the levels, each as one trial: with several
+    episodes per level it is rather too wide than too narrow.
+    """
+    name = f"{rollout}/{tag}/success{'_' if kind else ''}{kind}"
+    if name not in record:
+        return None
+    if f"{name}_low" in record:
+        return Estimate(record[name], record[f"{name}_low"], record[f"{name}_high"])
+    return wilson(record[name], num_levels) if num_levels else unknown_interval(record[name])
+
+
+def mean_success(record: Mapping[str, Any], levels: Mapping[str, int]) -> Estimate | None:
+    """The mean over the tags; None for a step without validation."""
+    found = success_by_tag(record, levels)
+    return mean_of(list(found.values())).as_share() if found else None
