@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 from collections.abc import Callable
 
@@ -38,13 +39,28 @@ class EngineError(RagenError):
     """The engine that writes the replies failed: no memory, no endpoint, no answer."""
 
 
+class Interrupted(KeyboardInterrupt):
+    """A signal ends the run: Ctrl-C, SIGTERM or SIGHUP. `note` says what was saved."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.number, self.note = number, ""
+
+    def __str__(self) -> str:
+        return f"interrupted by {signal.Signals(self.number).name}" + (f": {self.note}" if self.note else "")
+
+
 def reporting_errors(command: Callable[[], int | None], *, interrupted: str = "Interrupted.") -> int:
-    """Run a command; an error a user can meet becomes one line and exit status 1, Ctrl-C one line and 130."""
+    """Run a command; an error a user can meet becomes one line and exit status 1, a signal one line and
+    128 + its number (Ctrl-C: 130)."""
     try:
         return command() or 0
     except RagenError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
+    except Interrupted as error:
+        print(f"{str(error).capitalize()}.\n{interrupted}", file=sys.stderr)
+        return 128 + error.number
     except KeyboardInterrupt:
         print(interrupted, file=sys.stderr)
-        return 130
+        return 128 + signal.SIGINT

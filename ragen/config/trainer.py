@@ -77,6 +77,7 @@ class TrainerConfig:
         "Continue from the newest checkpoint if there is one, never, or from resume_from_path.",
     ]
     resume_from_path: Annotated[str | None, "A global_step_<N> folder."]
+    resume_with_changes: Annotated[bool, "With resume_mode=auto, continue a run with settings other than its own."]
     n_gpus_per_node: Annotated[int, "GPUs of one machine; 1 also on a CPU."]
     nnodes: Annotated[int, "Machines."]
     max_restarts: Annotated[int, "Times a run on several devices goes on from its newest checkpoint by itself."]

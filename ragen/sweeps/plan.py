@@ -30,22 +30,10 @@ from ragen.sweeps.experiments import (
     value_label,
 )
 from ragen.sweeps.run import DEVICES, Run
-from ragen.trainer.checkpoint import LATEST
-from ragen.trainer.start import plan_start
+from ragen.trainer.start import check_own_changes, plan_start
 
 SEED_GAP = 1_000_000
 """Between the training seeds of two runs. A run plays the levels from seed.train on, far fewer than this."""
-
-MAY_CHANGE = (
-    "trainer.total_training_steps",
-    "trainer.save_freq",
-    "trainer.test_freq",
-    "trainer.logger",
-    "trainer.n_gpus_per_node",
-    "ray_kwargs.ray_init.num_cpus",
-    "actor_rollout_ref.rollout.gpu_memory_utilization",
-)
-"""What may differ between the command that wrote a checkpoint and the one that goes on from it."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -231,7 +219,7 @@ def micro_batches(update: int, log_prob: int) -> Overrides:
 
 
 def check_folders(planned: Planned) -> None:
-    """No two runs share a directory, and none goes on from what another command has left."""
+    """No two runs share a directory, and none continues what another command has trained."""
     owners: dict[Path, str] = {}
     for run, config in planned:
         if other := owners.get(run.run_dir):
@@ -239,19 +227,7 @@ def check_folders(planned: Planned) -> None:
                 f"{other} and {run.name} would both write into {run.run_dir}. Leave trainer.default_local_dir out."
             )
         owners[run.run_dir] = run.name
-        before = run.last_arguments()
-        if before is None or config.trainer.resume_mode != "auto" or not (run.run_dir / LATEST).exists():
-            continue
-        differences = {
-            argument for argument in set(before) ^ set(run.command[1:]) if key_of(argument) not in MAY_CHANGE
-        }
-        differences = {argument for argument in differences if not argument.startswith("system.CUDA_VISIBLE_DEVICES=")}
-        if differences:
-            raise ConfigError(
-                f"{run.run_dir} holds checkpoints of another command, from which this run would go on "
-                f"(in one of the two only: {', '.join(sorted(differences))}). Move the folder away, use another "
-                "--model-name, or add trainer.resume_mode=disable to start over."
-            )
+        check_own_changes(config)
 
 
 def check_ready(planned: Planned) -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from ragen.errors import NOTHING_LEARNED
+from ragen.tracking.lock import RunLock
 from ragen.tracking.rundir import read_metrics, read_status, write_atomic
 from ragen.tracking.validation import mean_success
 
@@ -71,12 +72,14 @@ class Run:
         return _arguments(shlex.split(self.command_file.read_text())) if self.command_file.exists() else None
 
     def begin(self, devices: str) -> None:
-        """Put away what a former run said about itself, and note the command."""
+        """Note the command. What a run with another command said about itself is put away."""
         self.log.parent.mkdir(parents=True, exist_ok=True)
-        self.result.unlink(missing_ok=True)
-        # First, so that a kill right here leaves no finished state beside a command that never ran.
-        (self.run_dir / "status.json").unlink(missing_ok=True)
-        write_atomic(self.command_file, shell_line(self.command_on(devices)) + "\n")
+        with RunLock(self.run_dir):  # another process may be at work there
+            self.result.unlink(missing_ok=True)
+            if not self.is_last_command():
+                # First, so that a kill right here leaves no finished state beside a command that never ran.
+                (self.run_dir / "status.json").unlink(missing_ok=True)
+            write_atomic(self.command_file, shell_line(self.command_on(devices)) + "\n")
 
 
 def shell_line(command: Sequence[str]) -> str:

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
+from ragen.errors import RagenError
 from ragen.sweeps.backend import Backend, Job
 from ragen.sweeps.run import MISSING, Outcome, Progress, Run, Status, outcome_of
 
@@ -81,7 +82,7 @@ class Scheduler:
                 state.progress.forget()
                 try:
                     state.job = self._backend.start(state.run)
-                except OSError as error:
+                except (OSError, RagenError) as error:
                     self._end(state, Outcome(status="fail", last_lines=(f"cannot be started: {error}",)))
 
     def _look(self, *, is_stopped: bool = False) -> None:

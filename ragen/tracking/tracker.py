@@ -159,7 +159,7 @@ class Trackers:
         if error is None or (isinstance(error, SystemExit) and not error.code):
             self.close("finished")
         elif isinstance(error, KeyboardInterrupt):
-            self.close("interrupted", reason="interrupted by the user")
+            self.close("interrupted", reason=str(error) or "interrupted by the user")
         else:
             self.close("failed", reason=f"{type(error).__name__}: {error}")
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import ExitStack, nullcontext
 from copy import copy
 from dataclasses import dataclass
 from pathlib import Path
@@ -67,6 +67,8 @@ class AgentTrainer:
         """The run looks at the step of its checkpoint instead of going on from it."""
         self.signs: dict[str, Signs] = {}
         """What the last training and the last validation rollout looked like."""
+        self.held = ExitStack()
+        """What is given back when the run ends: the lock of its folder."""
         self.resumed: StepOutcome | None = None
         """What the step of the checkpoint logged, when the run continues one."""
         self.environments = EsManager(config.es_manager.train, config.custom_envs)
@@ -98,7 +100,7 @@ class AgentTrainer:
 
     def fit(self) -> Ending:
         """Run to the end and say how it ended; status.json is written and the trackers are closed whatever happens."""
-        with self.trackers:
+        with self.held, self.trackers:
             try:
                 try:
                     cause = self.run_steps()

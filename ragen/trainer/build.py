@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+from contextlib import ExitStack
 from copy import deepcopy
 from dataclasses import replace
 from functools import partial
@@ -16,13 +17,15 @@ from ragen.config.show import to_yaml
 from ragen.env.rng import fixed_hash
 from ragen.llm_agent.build import native_agent, vllm_agent
 from ragen.models.load import default_device, load_model, load_tokenizer, load_value_model
+from ragen.tracking.lock import RunLock
 from ragen.tracking.rundir import RunDir
 from ragen.tracking.tracker import Trackers
 from ragen.trainer.agent_trainer import AgentTrainer
-from ragen.trainer.checkpoint import begin_from
+from ragen.trainer.checkpoint import name_newest, step_of
+from ragen.trainer.folder import clear_half_written, put_aside, put_newer_aside
 from ragen.trainer.memory import MEMORY_ADVICE, cache_rows, check_memory
 from ragen.trainer.notices import notices
-from ragen.trainer.start import Start, origin, plan_start
+from ragen.trainer.start import Start, is_within, origin, plan_start
 from ragen.workers.actor import Actor
 from ragen.workers.base import Workers
 from ragen.workers.critic import Critic
@@ -36,11 +39,30 @@ if TYPE_CHECKING:
 
 
 def build_trainer(config: Config, *, device: str | None = None, ranks: Ranks | None = None) -> AgentTrainer | None:
-    """A trainer ready to fit; None when the run is finished already. `ranks` are used instead of new processes."""
-    start = plan_start(config)
-    if start is None:
-        return None
-    trainer, root = config.trainer, Path(config.trainer.default_local_dir)
+    """A trainer ready to fit; None when the run is finished already. `ranks` are used instead of new processes.
+
+    The folder of the run is locked until the trainer has been fitted.
+    """
+    with ExitStack() as held:
+        root = Path(config.trainer.default_local_dir)
+        if not config.trainer.val_only:
+            held.enter_context(RunLock(root))
+        start = plan_start(config)
+        if start is None:
+            return None
+        if config.trainer.val_only:
+            # What the run itself logged stays as it is, and it may still be training.
+            root = root / f"validation_of_step_{start.step}" if start.checkpoint else root
+            held.enter_context(RunLock(root))
+        trainer = _build(config, start, root, device=device, ranks=ranks)
+        trainer.held.push(held.pop_all())
+        return trainer
+
+
+def _build(config: Config, start: Start, root: Path, *, device: str | None, ranks: Ranks | None) -> AgentTrainer:
+    trainer = config.trainer
+    for note in start.notes:
+        print(note, flush=True)
     if config.seed.train is None:
         seed = draw_seed(config) if start.train_seed is None else start.train_seed
         config = replace(config, seed=replace(config.seed, train=seed))  # so that config.yaml names it
@@ -50,10 +72,7 @@ def build_trainer(config: Config, *, device: str | None = None, ranks: Ranks | N
         workers = build_ray_workers(config, start, device=device or default_device(), ranks=ranks)
     else:
         workers = build_workers(config, start, device=device or default_device())
-    if trainer.val_only and start.checkpoint:
-        root = root / f"validation_of_step_{start.step}"  # what the run itself logged stays as it is
-    else:
-        begin_from(start.checkpoint, root)
+    claim_folder(root, start.checkpoint, is_branch=trainer.resume_mode == "resume_path")
     run = RunDir(root)
     run.write_config(to_yaml(config))
     trackers = Trackers(
@@ -80,6 +99,23 @@ def train_seed(config: Config) -> int:
     """The training seed of a configuration that workers are built from."""
     assert config.seed.train is not None, "the seed is drawn before"
     return config.seed.train
+
+
+def claim_folder(root: Path, checkpoint: Path | None, *, is_branch: bool) -> None:
+    """Make the folder this run's: what a former run left is moved aside, unless this one continues it.
+
+    `is_branch`: it continues from any of the checkpoints, not from the newest.
+    """
+    aside = None
+    if checkpoint is None or not is_within(checkpoint, root):
+        aside = put_aside(root)
+    else:
+        clear_half_written(root)
+        name_newest(root, step_of(checkpoint))
+        if is_branch:
+            aside = put_newer_aside(root, step_of(checkpoint))
+    if aside:
+        print(f"Moved what another run left in {root} to {aside}.", flush=True)
 
 
 def build_workers(config: Config, start: Start, *, device: str) -> LocalWorkers:

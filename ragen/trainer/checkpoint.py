@@ -23,6 +23,7 @@ from ragen.errors import ConfigError
 from ragen.tracking.rundir import write_atomic
 
 LATEST = "latest_checkpointed_iteration.txt"
+BEST = "best_checkpointed_iteration.txt"
 STATE = "trainer_state.json"
 STEP_FOLDER = re.compile(r"global_step_(\d+)")
 
@@ -59,20 +60,9 @@ def find_resume(resume_mode: str, resume_from_path: str | None, root: Path) -> P
     return folder
 
 
-def begin_from(checkpoint: Path | None, root: Path) -> None:
-    """Make `checkpoint`, or none, the newest of `root`, and remove what a killed run left half written.
-
-    Newer checkpoints belong to a run that was given up: should this one be killed, it must not go on from those.
-    """
-    for stale in list(root.rglob(".*.tmp")):
-        if stale.is_dir():
-            shutil.rmtree(stale)
-        else:
-            stale.unlink(missing_ok=True)
-    if checkpoint is not None and checkpoint.resolve().parent == root.resolve():
-        write_atomic(root / LATEST, f"{step_of(checkpoint)}\n")
-    else:
-        (root / LATEST).unlink(missing_ok=True)
+def name_newest(root: Path, step: int) -> None:
+    """Make the checkpoint of `step` the one to resume from."""
+    write_atomic(root / LATEST, f"{step}\n")
 
 
 def save_checkpoint(
@@ -81,19 +71,23 @@ def save_checkpoint(
     """Write a checkpoint; each role gets an empty folder of its own to write into. `state` None: weights only."""
     final = root / f"global_step_{step}"
     temporary = root / f".global_step_{step}.{os.getpid()}.tmp"
-    for role, write in roles.items():
-        folder = temporary / role
-        folder.mkdir(parents=True)
-        write(folder)
-    if state is not None:
-        (temporary / STATE).write_text(json.dumps(state, indent=2) + "\n")
-    _sync_tree(temporary)
+    try:
+        for role, write in roles.items():
+            folder = temporary / role
+            folder.mkdir(parents=True)
+            write(folder)
+        if state is not None:
+            (temporary / STATE).write_text(json.dumps(state, indent=2) + "\n")
+        _sync_tree(temporary)
+    except Exception:
+        shutil.rmtree(temporary, ignore_errors=True)
+        raise
     outdated = root / f".outdated_{step}.{os.getpid()}.tmp"
     if final.exists():  # a resumed run reached the same step again
         final.rename(outdated)
     temporary.rename(final)
     _sync(root)
-    write_atomic(root / LATEST, f"{step}\n")
+    name_newest(root, step)
     shutil.rmtree(outdated, ignore_errors=True)
     return final
 

@@ -5,9 +5,12 @@ from __future__ import annotations
 import os
 from argparse import Namespace
 from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
 
 from ragen.config import argument_parser, config_from_args
 from ragen.errors import INTERRUPTED, reporting_errors
+from ragen.tracking.lock import RunLock
 from ragen.trainer.start import plan_start
 
 
@@ -20,9 +23,17 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def run(args: Namespace) -> int:
     config = config_from_args(args)
-    if plan_start(config) is None:
-        return 0
-    os.environ.setdefault("CUDA_VISIBLE_DEVICES", config.system.CUDA_VISIBLE_DEVICES)
-    from ragen.trainer.restart import train  # torch, only after everything else is known to be right
+    root = Path(config.trainer.default_local_dir)
+    with ExitStack() as held:
+        # A validation of a checkpoint leaves the folder of the run alone; a folder that is not there is nobody's.
+        is_writer = not config.trainer.val_only
+        if is_writer and root.is_dir():
+            held.enter_context(RunLock(root))
+        if plan_start(config) is None:
+            return 0
+        if is_writer:
+            held.enter_context(RunLock(root))
+        os.environ.setdefault("CUDA_VISIBLE_DEVICES", config.system.CUDA_VISIBLE_DEVICES)
+        from ragen.trainer.restart import train  # torch, only after everything else is known to be right
 
-    return train(config)
+        return train(config)

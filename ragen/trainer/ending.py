@@ -174,7 +174,7 @@ def _describe_rule(rule: str, config: EarlyStopConfig, empty_steps: int) -> tupl
 def ended_by(error: BaseException) -> Cause:
     """An exception that ends a run."""
     if isinstance(error, KeyboardInterrupt):
-        return Cause(state="interrupted", reason="interrupted by the user")
+        return Cause(state="interrupted", reason=str(error) or "interrupted by the user")
     return Cause(state="failed", reason=safe(f"{type(error).__name__}: {error}", MAX_REASON).rstrip("."))
 
 

@@ -6,7 +6,8 @@ Everything that can be wrong with a configuration or a checkpoint folder is said
 from __future__ import annotations
 
 import importlib.util
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from ragen.errors import ConfigError, MissingExtra
 from ragen.models.resolve import resolve_model
 from ragen.tracking.rundir import read_status
 from ragen.tracking.tracker import check_names
+from ragen.trainer.changes import changes_since
 from ragen.trainer.checkpoint import find_resume, read_state, step_of
 
 
@@ -33,9 +35,10 @@ class Start:
     """The folder to continue from; None starts from scratch."""
     state: dict[str, Any] | None
     """The trainer's state in it; None in a checkpoint that holds weights only."""
-
     train_seed: int | None
     """Where the training levels start; None before it is drawn."""
+    notes: tuple[str, ...] = ()
+    """What whoever starts the run should know."""
 
     @property
     def step(self) -> int:
@@ -61,16 +64,48 @@ def plan_start(config: Config) -> Start | None:
         train_seed=drawn if config.seed.train is None else config.seed.train,
     )
     check_held_out(config, start.train_seed)
+    if trainer.resume_mode == "auto" and start.state is None and not is_looking(config):
+        return start_over(config, start)
     if checkpoint is None:
         return start
-    check_checkpoint(config, start)
-    if trainer.gradient_analysis_only or trainer.val_only:
+    start = check_checkpoint(config, start)
+    if is_looking(config):
         return start
     # A run killed between its last checkpoint and its end has still to log that step and to say how it ended.
-    if (why := why_over(config, start)) and (_is_closed(root) or checkpoint.resolve().parent != root.resolve()):
+    if (why := why_over(config, start)) and (_is_closed(root) or not is_within(checkpoint, root)):
         print(f"{root} {why}, or set trainer.resume_mode=disable to start over.")
         return None
     return start
+
+
+def is_looking(config: Config) -> bool:
+    """The run looks at a checkpoint and trains nothing."""
+    return config.trainer.gradient_analysis_only or config.trainer.val_only
+
+
+def is_within(checkpoint: Path, root: Path) -> bool:
+    return checkpoint.resolve().parent == root.resolve()
+
+
+def start_over(config: Config, start: Start) -> Start | None:
+    """A run without a checkpoint that training can continue from: nothing to do if it came to its end, else anew."""
+    root, steps = Path(config.trainer.default_local_dir), config.trainer.total_training_steps
+    if _is_closed(root) and not changes_since(root, config):
+        status = read_status(root)
+        is_early = status["state"] == "early_stopped"
+        # Checkpoints of weights only cannot be continued, so a shorter run is another run, too.
+        if is_early or status["step"] == steps:
+            ended = (
+                f"ended early at step {status['step']}: {status['early_stop']}"
+                if is_early
+                else f"is finished: step {steps} of {steps}"
+            )
+            print(f"{root} {ended}. Nothing to do; set trainer.resume_mode=disable to start over.")
+            return None
+    if start.checkpoint is None:
+        return start
+    note = f"{start.checkpoint} holds weights only, from which training cannot continue: this run starts over."
+    return replace(start, checkpoint=None, notes=(note,))
 
 
 def why_over(config: Config, start: Start) -> str | None:
@@ -142,26 +177,68 @@ def why_fsdp(config: Config) -> str:
     return f"fsdp_config.offload_policy=True ({roles})"
 
 
-def check_checkpoint(config: Config, start: Start) -> None:
-    """Refuse to go on from a checkpoint that cannot be gone on from."""
+def check_checkpoint(config: Config, start: Start) -> Start:
+    """Refuse to continue from a checkpoint that cannot be continued from; what is accepted is noted."""
     checkpoint, state = start.checkpoint, start.state
     assert checkpoint is not None
     way_out = "Give the run another trainer.experiment_name, or set trainer.resume_mode=disable to start over."
-    if state is None:
-        if not (config.trainer.gradient_analysis_only or config.trainer.val_only):
-            raise ConfigError(
-                f"{checkpoint} holds weights only (checkpoint.save_contents without optimizer or extra), so training "
-                "cannot continue from it. Evaluate it with `ragen eval`, probe it with "
-                "trainer.gradient_analysis_only=True, or start over: trainer.resume_mode=disable."
-            )
-        return
-    if config.uses_critic and not (checkpoint / "critic").is_dir():
+    if state is None and not is_looking(config):
+        check_probe(config, start)
+    if config.uses_critic and not is_looking(config) and not (checkpoint / "critic").is_dir():
         raise ConfigError(
             f"{checkpoint} has no critic, which this run needs (adv_estimator or critic.enable). {way_out}"
         )
+    remembered = state["origin"] if state else {}
     for key, value in origin(config, start).items():
-        if (before := state["origin"].get(key, value)) != value:
+        if (before := remembered.get(key, value)) != value:
             raise ConfigError(f"{checkpoint} was trained with {key}={before}, this run asks for {value}. {way_out}")
+    return replace(start, notes=(*start.notes, *check_changes(config, checkpoint), *resume_notes(config, start)))
+
+
+def check_probe(config: Config, start: Start) -> None:
+    """Weights alone are enough for a step that ends with its gradient analysis: no optimizer of the actor is used."""
+    trainer, step = config.trainer, start.step + 1
+    is_due = trainer.gradient_analysis_every > 0 and (step - 1) % trainer.gradient_analysis_every == 0
+    is_analysed = trainer.gradient_analysis_mode and is_due and step >= trainer.critic_warmup
+    if not (trainer.exit_after_gradient_analysis and is_analysed):
+        raise ConfigError(
+            f"{start.checkpoint} holds weights only (checkpoint.save_contents without optimizer or extra), so training "
+            "cannot continue from it. Evaluate it with `ragen eval`, probe it with "
+            "trainer.gradient_analysis_only=True, analyse one more step with trainer.exit_after_gradient_analysis=True "
+            "trainer.gradient_analysis_every=1, or start over: trainer.resume_mode=disable."
+        )
+
+
+def check_changes(config: Config, checkpoint: Path) -> tuple[str, ...]:
+    """Refuse settings other than those of the checkpoint's run, unless the command asks for them; then note them."""
+    trainer = config.trainer
+    changes = changes_since(checkpoint.parent, config)
+    if not changes:
+        return ()
+    listed = "".join(f"\n  {change}" for change in changes)
+    if trainer.resume_mode == "auto" and not trainer.resume_with_changes and not is_looking(config):
+        raise ConfigError(
+            f"{checkpoint} was trained with other settings than this run asks for:{listed}\n"
+            "Give the run another trainer.experiment_name, start over with trainer.resume_mode=disable, or continue "
+            "with these changes: trainer.resume_with_changes=True."
+        )
+    return (f"Settings that differ from those of {checkpoint.parent}:{listed}",)
+
+
+def check_own_changes(config: Config) -> None:
+    """Refuse a command that would continue the checkpoints in its folder with other settings."""
+    trainer = config.trainer
+    newest = find_resume(trainer.resume_mode, trainer.resume_from_path, Path(trainer.default_local_dir))
+    if trainer.resume_mode == "auto" and newest is not None and read_state(newest) is not None:
+        check_changes(config, newest)
+
+
+def resume_notes(config: Config, start: Start) -> Iterator[str]:
+    assert start.checkpoint is not None
+    if not is_looking(config):
+        yield f"Resuming from step {start.step} of {start.checkpoint.parent}."
+    if start.state is None and config.uses_critic and not is_looking(config):
+        yield f"{start.checkpoint} holds weights only: the critic's optimizer starts fresh."
 
 
 def origin(config: Config, start: Start) -> dict[str, Any]:

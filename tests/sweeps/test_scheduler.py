@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -21,7 +22,7 @@ from ragen.sweeps.run import Outcome, Run, shell_line
 from ragen.sweeps.scheduler import Scheduler
 from ragen.sweeps.slots import Slot
 from ragen.sweeps.view import LineView, TableView, make_view
-from tests.sweeps.sweeping import script_run, writing
+from tests.sweeps.sweeping import REPOSITORY, script_run, writing
 
 SLOTS = [Slot(devices=gpu, size=1, label="1xH100") for gpu in "01"]
 
@@ -131,12 +132,34 @@ def test_only_the_same_command_is_done(tmp_path):
 
 
 def test_a_former_end_does_not_outlive_the_next_start(tmp_path):
-    """A kill between start and first word of the new run must not make it look finished."""
+    """A kill between start and first word of a run with another command must not make it look finished."""
     run = script_run(tmp_path, "a", writing(tmp_path / "runs/a", "finished"))
     work([run])
     run.begin("0")
-    assert not run.is_done()
+    assert run.is_done(), "the same command has been run to its end, whatever becomes of this start"
+    other = replace(run, command=(*run.command, "--more"))
+    other.begin("0")
+    assert not other.is_done()
     assert not run.result.exists()
+
+
+def test_a_run_in_progress_is_not_started_a_second_time(tmp_path):
+    run = script_run(tmp_path, "a", writing(tmp_path / "runs/a", "finished"))
+    run.run_dir.mkdir(parents=True)
+    (run.run_dir / "status.json").write_text('{"state": "running"}')
+    hold = "import time; from ragen.tracking.lock import RunLock; from pathlib import Path\n"
+    hold += f"RunLock(Path({str(run.run_dir)!r})).take(); print('held', flush=True); time.sleep(100)"
+    holder = subprocess.Popen([sys.executable, "-c", hold], cwd=REPOSITORY, stdout=subprocess.PIPE, text=True)
+    try:
+        assert holder.stdout is not None and holder.stdout.readline() == "held\n"
+        outcomes, _, _ = work([run])
+    finally:
+        holder.kill()
+        holder.communicate()
+    assert outcomes["a"].status == "fail"
+    assert f"is in use: process {holder.pid}" in outcomes["a"].last_lines[0]
+    assert (run.run_dir / "status.json").read_text() == '{"state": "running"}'
+    assert not run.command_file.exists()
 
 
 def test_the_outcome_of_a_run_of_a_former_sweep(tmp_path):

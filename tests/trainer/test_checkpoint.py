@@ -10,7 +10,7 @@ from transformers import AutoModelForCausalLM, AutoModelForTokenClassification, 
 from ragen.cli import main
 from ragen.errors import ConfigError
 from ragen.trainer.build import build_trainer
-from ragen.trainer.checkpoint import LATEST, begin_from, find_resume, rotate, save_checkpoint
+from ragen.trainer.checkpoint import LATEST, find_resume, rotate, save_checkpoint
 from tests.trainer.runs import Run, small_config, train
 
 GRPO = "algorithm.adv_estimator=grpo"
@@ -121,7 +121,6 @@ def test_a_failure_while_writing_leaves_the_old_checkpoint_in_charge(tmp_path):
     with pytest.raises(OSError, match="disk full"):
         save_checkpoint(tmp_path, 2, {"actor": fail}, {})
     assert find_resume("auto", None, tmp_path) == tmp_path / "global_step_1"
-    begin_from(tmp_path / "global_step_1", tmp_path)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["global_step_1", LATEST]
 
 
@@ -166,22 +165,6 @@ def test_a_run_rotates_its_checkpoints(tmp_path):
     changes = ["trainer.total_training_steps=3", "trainer.save_freq=1", "trainer.max_actor_ckpt_to_keep=2"]
     train(tmp_path, *changes)
     assert kept(tmp_path) == {"global_step_2": ["actor"], "global_step_3": ["actor", "critic"]}
-
-
-def test_a_fresh_start_forgets_the_newest_checkpoint_and_what_was_half_written(tmp_path):
-    save(tmp_path, 4)
-    (tmp_path / ".global_step_6.123.tmp" / "actor").mkdir(parents=True)
-    (tmp_path / ".status.json.123.tmp").write_text("{")
-    begin_from(None, tmp_path)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["global_step_4"]
-    assert find_resume("auto", None, tmp_path) is None
-
-
-def test_an_older_checkpoint_of_the_same_run_becomes_the_newest(tmp_path):
-    for step in (1, 2):
-        save(tmp_path, step)
-    begin_from(tmp_path / "global_step_1", tmp_path)
-    assert find_resume("auto", None, tmp_path) == tmp_path / "global_step_1"
 
 
 def test_only_a_step_folder_can_be_resumed_from(tmp_path):

@@ -8,7 +8,9 @@ import time
 import pytest
 
 from ragen.errors import ConfigError
+from ragen.tracking.lock import LOCK
 from ragen.trainer.build import build_trainer
+from ragen.trainer.start import plan_start
 from tests.threads import num_threads
 from tests.trainer.runs import BANDIT, LAKE, Run, finish, has_logged, kill_when, small_config, start_process, train
 
@@ -190,7 +192,7 @@ def test_a_run_killed_between_its_last_checkpoint_and_its_end_is_finished_by_the
 
 
 def snapshot(root) -> dict[str, tuple[int, bytes]]:
-    files = [path for path in root.rglob("*") if path.is_file()]
+    files = [path for path in root.rglob("*") if path.is_file() and path.name != LOCK]
     return {str(path): (path.stat().st_mtime_ns, path.read_bytes()) for path in files}
 
 
@@ -223,13 +225,29 @@ def test_a_run_can_be_made_longer(tmp_path):
     check_same(straight, train(tmp_path / "resumed", GRPO, longer), 4)
 
 
-def test_a_run_that_is_started_over_puts_the_episodes_of_the_old_one_aside(tmp_path):
-    train(tmp_path, GRPO, "trainer.total_training_steps=3")
-    train(tmp_path, GRPO, "trainer.total_training_steps=1", "trainer.resume_mode=disable")
-    files = sorted(path.name for path in (tmp_path / "episodes").glob("train_*"))
-    assert files == ["train_step_1.jsonl.gz"]
-    dropped = sorted(path.name for path in (tmp_path / "episodes" / "dropped").glob("train_*"))
-    assert dropped == ["train_step_1.jsonl.gz", "train_step_2.jsonl.gz", "train_step_3.jsonl.gz"]
+def test_a_run_that_is_started_over_moves_the_old_one_aside_whole(tmp_path, capsys):
+    root = tmp_path / "run"
+    old = train(root, GRPO, "trainer.total_training_steps=3")
+    before = {name.replace(str(root), ""): content for name, (_, content) in snapshot(root).items()}
+    train(root, GRPO, "trainer.total_training_steps=1", "trainer.resume_mode=disable")
+    assert old.checkpoints == ["global_step_1"] and list(old.metrics) == [0, 1]
+    assert not (root / "episodes" / "dropped").exists()
+    [aside] = tmp_path.glob("run.*")
+    assert f"Moved what another run left in {root} to {aside}.\n" in capsys.readouterr().out
+    after = {name.replace(str(aside), ""): content for name, (_, content) in snapshot(aside).items()}
+    assert after == before
+
+
+def test_a_finished_run_without_checkpoints_ends_at_once_too_and_a_longer_one_starts_over(tmp_path, capsys):
+    root, unsaved = tmp_path / "run", [GRPO, "trainer.save_freq=-1"]
+    train(root, *unsaved)
+    before = snapshot(root)
+    assert build_trainer(small_config(root, *unsaved)) is None
+    assert "is finished: step 2 of 2. Nothing to do; set trainer.resume_mode=disable" in capsys.readouterr().out
+    assert snapshot(root) == before
+    assert list(train(root, *unsaved, "trainer.total_training_steps=1").metrics) == [0, 1]
+    assert list(train(root, *unsaved, "seed.train=77", "trainer.total_training_steps=1").metrics) == [0, 1]
+    assert len(list(tmp_path.glob("run.*"))) == 2
 
 
 def test_the_time_of_the_checkpoints_step_is_in_the_totals_of_a_resumed_run(tmp_path):
@@ -255,7 +273,9 @@ def test_a_killed_run_that_was_started_over_does_not_find_the_old_checkpoints(tm
     run = train(tmp_path, *auto, env=LAKE)
     assert list(run.metrics) == [0, 1, 2]
     assert run.episodes(1)[0].seed == 77
-    assert run.checkpoints == ["global_step_2"]  # the newer ones of the old run are gone, not these
+    assert run.checkpoints == ["global_step_2"]
+    [old] = [path for path in tmp_path.parent.glob(f"{tmp_path.name}.*") if (path / "global_step_4").exists()]
+    assert Run(old).checkpoints == ["global_step_4"]
 
 
 # --- checkpoints that are refused
@@ -286,14 +306,95 @@ def test_a_checkpoint_without_what_a_run_needs_is_refused(finished):
     assert "lora.rank=0, this run asks for 4" in refused(finished.path, GRPO, "lora.rank=4")
 
 
-def test_weights_alone_cannot_be_trained_on(tmp_path):
-    only = "actor_rollout_ref.actor.checkpoint.save_contents={}"
-    for number, contents in enumerate(("[model]", "[model,extra]", "[model,optimizer]")):
-        root = tmp_path / str(number)
-        train(root, GRPO, only.format(contents))
-        message = refused(root, GRPO, "trainer.total_training_steps=4", env=BANDIT)
-        assert "holds weights only" in message and "resume_mode=disable" in message
-    train(root, GRPO, "trainer.val_only=True")  # looking at it is fine
+WEIGHTS_ONLY = "actor_rollout_ref.actor.checkpoint.save_contents=[model]"
+
+
+@pytest.fixture(scope="module")
+def weights_only(tmp_path_factory) -> Run:
+    critic = "critic.checkpoint.save_contents=[model]"
+    keep = ["trainer.max_actor_ckpt_to_keep=null", "trainer.max_critic_ckpt_to_keep=null"]
+    return train(tmp_path_factory.mktemp("weights") / "run", WEIGHTS_ONLY, critic, "trainer.save_freq=1", *keep)
+
+
+@pytest.mark.parametrize("contents", ["[model]", "[model,extra]", "[model,optimizer]"])
+def test_weights_alone_are_not_trained_on_and_the_run_starts_over(tmp_path, contents, capsys):
+    root, changes = tmp_path / "run", [GRPO, WEIGHTS_ONLY.replace("[model]", contents)]
+    train(root, *changes)
+    assert build_trainer(small_config(root, *changes)) is None, "the same command on a finished run"
+    longer = train(root, *changes, "trainer.total_training_steps=3", "trainer.test_freq=0")
+    assert "global_step_2 holds weights only" in capsys.readouterr().out
+    assert list(longer.metrics) == [0, 1, 2, 3]
+    [aside] = tmp_path.glob("run.*")
+    assert Run(aside).checkpoints == ["global_step_2"]
+
+
+def test_weights_alone_are_refused_by_path_but_for_looking_at_them(weights_only, tmp_path, capsys):
+    path = ["trainer.resume_mode=resume_path", f"trainer.resume_from_path={weights_only.path / 'global_step_1'}"]
+    message = refused(tmp_path, *path, env=BANDIT)
+    assert "holds weights only" in message and "trainer.exit_after_gradient_analysis=True" in message
+    analysis = [*path, "trainer.gradient_analysis_mode=True", "trainer.exit_after_gradient_analysis=True"]
+    assert "holds weights only" in refused(tmp_path, *analysis, "trainer.gradient_analysis_every=5", env=BANDIT)
+    run = train(tmp_path, *analysis, "trainer.gradient_analysis_every=1", "trainer.val_before_train=False")
+    assert "the critic's optimizer starts fresh" in capsys.readouterr().out
+    [(step, row)] = run.metrics.items()
+    assert step == 2 and row["trainer/exited_after_gradient_analysis"] == 1 and "critic/vf_loss" in row
+    assert train(tmp_path / "val", *path, "trainer.val_only=True")  # looking at it is fine
+
+
+# --- other settings
+
+
+def test_settings_other_than_those_of_the_checkpoint_are_refused_with_a_list(tmp_path, capsys):
+    train(tmp_path, GRPO)
+    before = snapshot(tmp_path)
+    changes = [
+        "actor_rollout_ref.actor.optim.lr=5e-4",
+        "es_manager.train.group_size=8",
+        "agent_proxy.context_window_mode=single_turn",
+        "trainer.total_training_steps=3",
+    ]
+    message = refused(tmp_path, GRPO, *changes, env=BANDIT)
+    assert "actor_rollout_ref.actor.optim.lr: 0.001 -> 0.0005" in message
+    assert "es_manager.train.group_size: 4 -> 8" in message
+    assert "agent_proxy.context_window_mode: full -> single_turn" in message
+    assert "trainer.resume_with_changes=True" in message and "total_training_steps" not in message
+    assert snapshot(tmp_path) == before, "config.yaml and checkpoints are as they were"
+    capsys.readouterr()
+    train(tmp_path, GRPO, *changes[:1], *changes[3:], "trainer.resume_with_changes=True")
+    output = capsys.readouterr().out
+    assert f"Resuming from step 2 of {tmp_path}." in output
+    assert (
+        f"Settings that differ from those of {tmp_path}:\n  actor_rollout_ref.actor.optim.lr: 0.001 -> 0.0005" in output
+    )
+
+
+OTHER = ["seed.train=4", "algorithm.adv_estimator=rloo", "custom_envs.Bandit.max_actions_per_traj=7"]
+
+
+@pytest.mark.parametrize("change", OTHER)
+def test_a_run_is_not_continued_as_another_one(finished_bandit, change):
+    assert change.split("=")[0] in refused(finished_bandit.path, GRPO, change, env=BANDIT)
+
+
+@pytest.fixture(scope="module")
+def finished_bandit(tmp_path_factory) -> Run:
+    return train(tmp_path_factory.mktemp("bandit"), GRPO)
+
+
+def test_length_cadence_logging_and_hardware_may_change(finished_bandit):
+    changes = ["trainer.save_freq=1", "micro_batch_size_per_gpu=2", "trainer.logger=[console]", "trainer.test_freq=0"]
+    changes += ["actor_rollout_ref.rollout.gpu_memory_utilization=0.5", "trainer.total_training_steps=9"]
+    changes += ["custom_envs.CoordSokoban.max_actions_per_traj=7"]  # not played
+    start = plan_start(small_config(finished_bandit.path, GRPO, *changes))
+    assert start is not None and start.step == 2
+    assert start.notes == (f"Resuming from step 2 of {finished_bandit.path}.",)
+
+
+def test_by_path_other_settings_are_printed_and_accepted(finished_bandit, tmp_path, capsys):
+    path = f"trainer.resume_from_path={finished_bandit.path / 'global_step_2'}"
+    changes = ["seed.train=4", "trainer.total_training_steps=3", "trainer.resume_mode=resume_path", path]
+    assert list(train(tmp_path, GRPO, *changes).metrics) == [3]
+    assert "\n  seed.train: 10000 -> 4\n" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,135 @@
+"""What differs between the settings of a run and those of the command that continues it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from ragen.config.load import to_dict
+from ragen.config.schema import Config
+from ragen.errors import ConfigError
+
+MAY_CHANGE = (
+    # length
+    "trainer.total_training_steps",
+    # how often something is done that leaves no trace in the training
+    "trainer.save_*",
+    "trainer.keep_best",
+    "trainer.max_*_ckpt_to_keep",
+    "*.checkpoint.*",
+    "trainer.test_freq",
+    "trainer.val_before_train",
+    "trainer.val_greedy",
+    "trainer.val_only",
+    "trainer.gradient_analysis_*",
+    "trainer.exit_after_gradient_analysis",
+    "actor_rollout_ref.rollout.gradient_analysis_*",
+    "collapse_detection.*",
+    # logging
+    "trainer.logger",
+    "trainer.console",
+    "trainer.project_name",
+    "trainer.experiment_name",
+    "trainer.generations_to_log_to_wandb.*",
+    "trainer.log_group_rv_table",
+    # paths
+    "trainer.*_dir",
+    "trainer.resume_*",
+    # hardware: devices, ranks, micro batches, memory shares
+    "system.*",
+    "ray_kwargs.*",
+    "trainer.n_gpus_per_node",
+    "trainer.nnodes",
+    "trainer.balance_batch",
+    "trainer.max_restarts",
+    "trainer.watchdog_minutes",
+    "trainer.hang_timeout_minutes",
+    "*micro_batch_size_per_gpu",
+    "*.use_dynamic_bsz",
+    "*.ppo_max_token_len_per_gpu",
+    "*.enable_gradient_checkpointing",
+    "*.entropy_from_logits_with_chunking",
+    "*.fsdp_config.*",
+    "actor_rollout_ref.rollout.gpu_memory_utilization",
+    "actor_rollout_ref.rollout.tensor_model_parallel_size",
+    "actor_rollout_ref.rollout.enforce_eager",
+    "actor_rollout_ref.rollout.free_cache_engine",
+    "actor_rollout_ref.rollout.max_num_*",
+)
+"""Keys, as patterns, that may differ between the command that wrote a checkpoint and the one that continues from it.
+Runs and sweeps share this list."""
+
+MODELS = ("model_path", "actor_rollout_ref.model.path", "critic.model.path")
+"""Keys that a checkpoint remembers by itself: `origin` in start.py."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Change:
+    """A key with another value than before."""
+
+    key: str
+    before: Any
+    now: Any
+
+    def __str__(self) -> str:
+        return f"{self.key}: {self.before} -> {self.now}"
+
+
+def may_change(key: str) -> bool:
+    return any(fnmatchcase(key, pattern) for pattern in MAY_CHANGE)
+
+
+def changes_since(run: Path, config: Config) -> list[Change]:
+    """What differs from config.yaml of a run directory, but for what may; nothing where that file is missing."""
+    path = run / "config.yaml"
+    if not path.is_file():
+        return []
+    try:
+        before = yaml.safe_load(path.read_text(encoding="utf-8"))
+        if not isinstance(before, Mapping):
+            raise ValueError("it holds no keys")
+    except (OSError, ValueError, yaml.YAMLError) as error:
+        reason = " ".join(str(error).split())
+        raise ConfigError(
+            f"{path} cannot be read ({reason}), so nobody knows whether this run continues that one. Restore the file, "
+            "or set trainer.resume_mode=disable to start over."
+        ) from error
+    return compare(before, to_dict(config))
+
+
+def compare(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[Change]:
+    """The keys with two values. One that only one side knows is of another version of ragen, or of an environment
+    that is not played."""
+    old, new = flat(before), flat(now)
+    keys = [key for key in new if key in old or _is_played(key, now)]
+    keys += [key for key in old if key not in new and _is_played(key, now)]
+    if new.get("seed.train") is None:  # drawn at the first start, and continued
+        keys = [key for key in keys if key != "seed.train"]
+    return [
+        Change(key=key, before=old.get(key), now=new.get(key))
+        for key in keys
+        if old.get(key) != new.get(key) and not may_change(key) and key not in MODELS and _matters(key, now)
+    ]
+
+
+def flat(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """{"a": {"b": 1}} -> {"a.b": 1}"""
+    leaves: dict[str, Any] = {}
+    for key, value in tree.items():
+        leaves |= flat(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {f"{prefix}{key}": value}
+    return leaves
+
+
+def _matters(key: str, config: Mapping[str, Any]) -> bool:
+    return not key.startswith("custom_envs.") or _is_played(key, config)
+
+
+def _is_played(key: str, config: Mapping[str, Any]) -> bool:
+    """Whether a key describes an environment of this run."""
+    sets = (config["es_manager"][name]["env_configs"]["tags"] for name in ("train", "val"))
+    return any(key.startswith(f"custom_envs.{tag}.") for tags in sets for tag in tags)

@@ -1,0 +1,90 @@
+"""The folder of a run: what belongs to a run in it, what a killed one left half written, and how it is moved aside."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from ragen.errors import ConfigError
+from ragen.trainer.checkpoint import BEST, LATEST, STEP_FOLDER, step_of
+
+OWN_NAMES = (
+    # What names a checkpoint goes first: a move that is cut short leaves nothing that would be resumed.
+    LATEST,
+    BEST,
+    "status.json",
+    "config.yaml",
+    "metrics.jsonl",
+    "metrics.dropped.jsonl",
+    "tables",
+    "episodes",
+    "wandb",
+    "tensorboard",
+    "learning_curve.png",
+    "collapse.png",
+    "global_step_*",
+    "validation_of_step_*",
+)
+"""What a run writes into its folder, as patterns; the lock stays where it is."""
+
+HALF_WRITTEN = re.compile(
+    r"\.(global_step_\d+|outdated_\d+|[\w.]+_iteration\.txt|status\.json|config\.yaml|metrics\.jsonl"
+    r"|[\w.-]+_step_\d+\.jsonl?(\.gz)?)\.\d+\.tmp"
+)
+"""Names under which a run writes before it renames."""
+
+
+def own_entries(root: Path) -> Iterator[Path]:
+    for name in OWN_NAMES:
+        for path in sorted(root.glob(name)):
+            if name != "global_step_*" or STEP_FOLDER.fullmatch(path.name):
+                yield path
+
+
+def put_aside(root: Path) -> Path | None:
+    """Move what a former run left to `<root>.<time>`, which is returned; None where there was nothing."""
+    clear_half_written(root)
+    return move(list(own_entries(root)), root)
+
+
+def put_newer_aside(root: Path, step: int) -> Path | None:
+    """Move the checkpoints after `step` to `<root>.<time>`."""
+    folders = [path for path in root.glob("global_step_*") if STEP_FOLDER.fullmatch(path.name)]
+    return move([folder for folder in folders if step_of(folder) > step], root)
+
+
+def move(entries: list[Path], root: Path) -> Path | None:
+    if not entries:
+        return None
+    aside = _free_name(root.resolve())
+    try:
+        aside.mkdir()
+        for entry in entries:
+            shutil.move(entry, aside / entry.name)
+    except OSError as error:
+        raise ConfigError(
+            f"{root} holds another run, which cannot be moved to {aside} ({error.strerror}). Give this run a folder of "
+            "its own: trainer.experiment_name or trainer.default_local_dir."
+        ) from error
+    return aside
+
+
+def _free_name(root: Path) -> Path:
+    stem = time.strftime(f"{root.name}.%Y%m%d_%H%M%S")
+    names = (root.with_name(stem if number == 1 else f"{stem}_{number}") for number in range(1, 1000))
+    return next(path for path in names if not path.exists())
+
+
+def clear_half_written(root: Path) -> None:
+    """Remove what a killed run was writing, by the names a run gives; whatever else is there is somebody's."""
+    for folder in (root, root / "tables", root / "episodes"):
+        for path in folder.glob(".*.tmp"):
+            if not HALF_WRITTEN.fullmatch(path.name):
+                continue
+            if path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path)
+            else:
+                path.unlink(missing_ok=True)
