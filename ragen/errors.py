@@ -59,7 +59,7 @@ def reporting_errors(command: Callable[[], int | None], *, interrupted: str = "I
         print(f"error: {error}", file=sys.stderr)
         return 1
     except Interrupted as error:
-        print(f"{str(error).capitalize()}.\n{interrupted}", file=sys.stderr)
+        print(f"I{str(error)[1:]}.\n{interrupted}", file=sys.stderr)
         return 128 + error.number
     except KeyboardInterrupt:
         print(interrupted, file=sys.stderr)

@@ -69,9 +69,10 @@ class TrainerConfig:
     test_freq: Annotated[int, "Validate every so many steps and at the last; 0 or less is off."]
     validation_steps: Annotated[int, "Validation rollouts that are averaged."]
     val_greedy: Annotated[bool, "Validate greedily, too (val-env-greedy/...)."]
-    save_freq: Annotated[int, "Save every so many steps and at the last; 0 or less is off."]
+    save_freq: Annotated[int, "Save every so many steps, at the last and when a signal ends the run; 0 or less is off."]
     max_actor_ckpt_to_keep: Annotated[int | None, "Newest actor checkpoints that are kept; null keeps all."]
     max_critic_ckpt_to_keep: Annotated[int | None, "Newest critic checkpoints that are kept; null keeps all."]
+    keep_best: Annotated[bool, "Save when a validation is the best so far, and keep that checkpoint whatever its age."]
     resume_mode: Annotated[
         Literal["auto", "disable", "resume_path"],
         "Continue from the newest checkpoint if there is one, never, or from resume_from_path.",

@@ -207,6 +207,12 @@ def check_adapters(config: Config) -> None:
 
 
 def check_resume(config: Config) -> None:
+    trainer = config.trainer
+    if trainer.keep_best and (trainer.save_freq <= 0 or trainer.test_freq <= 0):
+        raise ConfigError(
+            f"trainer.keep_best=True saves after validations, but trainer.save_freq is {trainer.save_freq} and "
+            f"trainer.test_freq is {trainer.test_freq}. Make both at least 1."
+        )
     mode, path = config.trainer.resume_mode, config.trainer.resume_from_path
     if mode == "resume_path" and "global_step_" not in (path or ""):
         raise ConfigError(

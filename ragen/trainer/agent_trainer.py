@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, nullcontext
 from copy import copy
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from ragen.algorithms.kl import KlController, make_kl_controller
@@ -15,17 +17,20 @@ from ragen.config.schema import Config
 from ragen.diagnostics.collapse import CollapseDetector
 from ragen.diagnostics.gradient_reporter import GradientReporter
 from ragen.env.rng import fixed_hash
+from ragen.errors import Interrupted
 from ragen.llm_agent.build import sampling_params
 from ragen.llm_agent.es_manager import EsManager
 from ragen.llm_agent.metrics import rollout_metrics
+from ragen.tracking.names import by_tag
 from ragen.tracking.rundir import RunDir, read_metrics
 from ragen.tracking.timing import Timers
 from ragen.tracking.tracker import Trackers
-from ragen.trainer.checkpoint import rotate, save_checkpoint
+from ragen.trainer.checkpoint import name_best, rotate, save_checkpoint
 from ragen.trainer.early_stop import EarlyStop
 from ragen.trainer.ending import Cause, Ending, compose, ended_by, finished, stopped
 from ragen.trainer.held_out import PlayedLevels
 from ragen.trainer.scoring import Timer, score
+from ragen.trainer.signals import Signals
 from ragen.trainer.trouble import Signs, read_signs, signs_of_step
 from ragen.trainer.validation import Validator
 from ragen.types import Episode, Group, Metrics, group_episodes
@@ -46,6 +51,18 @@ class StepOutcome:
     """Tokens of the batch that was trained on."""
     is_exit: bool = False
     """The run ends here because exit_after_gradient_analysis says so."""
+    is_complete: bool = True
+    """Validation, early stop and checkpoint are done as well. A signal may come before."""
+
+
+@dataclass(kw_only=True, slots=True)
+class Point:
+    """The newest step whose updates are done: what a signal saves."""
+
+    step: int
+    state: dict[str, Any]
+    """What a resumed run continues from."""
+    is_saved: bool
 
 
 class AgentTrainer:
@@ -69,6 +86,10 @@ class AgentTrainer:
         """What the last training and the last validation rollout looked like."""
         self.held = ExitStack()
         """What is given back when the run ends: the lock of its folder."""
+        self.signals = Signals()
+        self.point: Point | None = None
+        self.best: dict[str, float] | None = None
+        """Step and mean success of the best validation so far."""
         self.resumed: StepOutcome | None = None
         """What the step of the checkpoint logged, when the run continues one."""
         self.environments = EsManager(config.es_manager.train, config.custom_envs)
@@ -100,10 +121,13 @@ class AgentTrainer:
 
     def fit(self) -> Ending:
         """Run to the end and say how it ended; status.json is written and the trackers are closed whatever happens."""
-        with self.held, self.trackers:
+        with self.held, self.signals, self.trackers:
             try:
                 try:
                     cause = self.run_steps()
+                except Interrupted as error:
+                    error.note = self.save_point()
+                    raise
                 finally:
                     self.environments.close()
                     self.gradient_reporter.close()
@@ -120,6 +144,7 @@ class AgentTrainer:
         # A resumed run has been validated at this step already.
         if trainer.val_only or (trainer.val_before_train and self.start_step == 0):
             metrics = self.validation(self.start_step)
+            self.see_best(self.start_step, metrics)
             self.trackers.log(self.start_step, metrics | self.timers.finish_step())
         if trainer.val_only:
             return finished("validated (trainer.val_only)", signs=self.signs.get("val"))
@@ -131,7 +156,8 @@ class AgentTrainer:
         first_step = self.start_step if self.is_probe else self.start_step + 1
         for step in range(first_step, trainer.total_training_steps + 1):
             outcome = self.step(step)
-            self.trackers.log(step, outcome.metrics)
+            with self.signals.held():
+                self.trackers.log(step, outcome.metrics)
             if outcome.is_exit:
                 return finished("exit_after_gradient_analysis")
             if outcome.stop:
@@ -139,7 +165,11 @@ class AgentTrainer:
         return finished(signs=self.signs.get("train"))
 
     def complete(self, outcome: StepOutcome) -> None:
-        """Do what a kill right after the checkpoint left undone."""
+        """Do what a kill right after the checkpoint, or a signal right after the update, left undone."""
+        if not outcome.is_complete:
+            with self.timers("step"):
+                self.conclude(self.start_step, outcome)
+            outcome.metrics |= self.timing(outcome)
         has_log = (self.run.path / "metrics.jsonl").exists()
         rows = {record["step"]: record for record in read_metrics(self.run.path)} if has_log else {}
         if self.start_step not in rows:
@@ -170,26 +200,48 @@ class AgentTrainer:
     def step(self, step: int) -> StepOutcome:
         """One training step with what surrounds it: validation, early stop, checkpoint, timing."""
         trainer = self.config.trainer
-        is_last = step >= trainer.total_training_steps
         with self.timers("step"):
             is_validated_first = self.is_probe and trainer.val_before_train and step == self.start_step
             before = self.validation(step) if is_validated_first else {}
             outcome = self.train_step(step)
             outcome.metrics |= before
-            if not outcome.is_exit and trainer.test_freq > 0 and (is_last or step % trainer.test_freq == 0):
-                validation = self.validation(step)
-                outcome.metrics |= validation
-                outcome.stop = outcome.stop or self.early_stop.see_validation(validation)
-            if outcome.stop:
-                outcome.metrics[f"early_stopped/{outcome.stop}"] = 1.0
-            if not outcome.is_exit and (self.is_save_due(step) or (outcome.stop and trainer.save_freq > 0)):
-                with self.timers("save_checkpoint"):
-                    self.save(step, outcome)
-        tokens = dict.fromkeys(PER_TOKEN_STAGES, outcome.num_tokens)
-        outcome.metrics |= self.timers.finish_step(
-            tokens=tokens, total_tokens=outcome.num_tokens, num_devices=trainer.n_gpus_per_node * trainer.nnodes
-        )
+            self.conclude(step, outcome)
+        outcome.metrics |= self.timing(outcome)
         return outcome
+
+    def conclude(self, step: int, outcome: StepOutcome) -> None:
+        """What follows the updates of a step: validation, early stop, checkpoint."""
+        trainer = self.config.trainer
+        is_last, is_best = step >= trainer.total_training_steps, False
+        if not outcome.is_exit and trainer.test_freq > 0 and (is_last or step % trainer.test_freq == 0):
+            validation = self.validation(step)
+            outcome.metrics |= validation
+            outcome.stop = outcome.stop or self.early_stop.see_validation(validation)
+            is_best = self.see_best(step, validation)
+        if outcome.stop:
+            outcome.metrics[f"early_stopped/{outcome.stop}"] = 1.0
+        outcome.is_complete = True
+        point = self.note_point(step, outcome)
+        if not outcome.is_exit and trainer.save_freq > 0 and (self.is_save_due(step) or outcome.stop or is_best):
+            with self.timers("save_checkpoint"), self.signals.held():
+                self.save(point)
+
+    def see_best(self, step: int, validation: Metrics) -> bool:
+        """Whether no validation before had as much success; with several environments the mean counts."""
+        found = by_tag(validation, "val-env", "success").values()
+        success = fmean(found) if found else math.nan
+        is_best = self.config.trainer.keep_best and success > (self.best["success"] if self.best else -math.inf)
+        if is_best:
+            self.best = {"step": step, "success": success}
+        return is_best
+
+    def timing(self, outcome: StepOutcome) -> Metrics:
+        trainer = self.config.trainer
+        return self.timers.finish_step(
+            tokens=dict.fromkeys(PER_TOKEN_STAGES, outcome.num_tokens),
+            total_tokens=outcome.num_tokens,
+            num_devices=trainer.n_gpus_per_node * trainer.nnodes,
+        )
 
     def is_save_due(self, step: int) -> bool:
         trainer = self.config.trainer
@@ -228,7 +280,17 @@ class AgentTrainer:
                 "train/batch_size": float(len(batch)),
                 "train/num_mini_batches": float(-(-len(batch) // mini_batch_size)),
             }
-            metrics |= self.update_critic(step, batch)
+        with self.signals.held():  # which finds both models updated, or neither
+            outcome = self.update(step, groups, kept, batch)
+            outcome.metrics = metrics | outcome.metrics
+            outcome.stop = stop
+            self.note_point(step, outcome)
+        return outcome
+
+    def update(self, step: int, groups: Sequence[Group], kept: FilterResult, batch: Batch | None) -> StepOutcome:
+        """Critic, gradient analysis and actor."""
+        trainer = self.config.trainer
+        metrics = self.update_critic(step, batch) if batch is not None else {}
         is_exit = False
         if self.gradient_reporter.is_due(step):
             with self.timers("gradient_analysis"):
@@ -238,7 +300,7 @@ class AgentTrainer:
         if batch is not None and not is_exit and step >= trainer.critic_warmup:
             metrics |= self.update_actor(step, batch)
         num_tokens = batch.num_tokens if batch else 0
-        return StepOutcome(metrics=metrics, stop=stop, num_tokens=num_tokens, is_exit=is_exit)
+        return StepOutcome(metrics=metrics, num_tokens=num_tokens, is_exit=is_exit, is_complete=False)
 
     def score(
         self, groups: Sequence[Group], kept_ratio: float, kl_controller: KlController, timer: Timer
@@ -310,14 +372,34 @@ class AgentTrainer:
             columns = ["step", "group_id", "reward_std", "selected"]
             self.trackers.log_table(step, "rollout/group_rv_table", columns, table)
 
-    def save(self, step: int, outcome: StepOutcome) -> None:
+    def note_point(self, step: int, outcome: StepOutcome) -> Point:
+        """Remember what a checkpoint of this moment would hold."""
+        point = Point(step=step, state=self.state(step, outcome), is_saved=False)
+        if not (outcome.is_exit or self.config.trainer.gradient_analysis_only):
+            self.point = point
+        return point
+
+    def save_point(self) -> str:
+        """Save the newest step that a signal left whole, where checkpoints are wanted; what was done, in words."""
+        point = self.point
+        if self.config.trainer.save_freq <= 0:
+            return "nothing is saved (trainer.save_freq)"
+        if point is None:
+            return "no step was done yet" if self.start_step == 0 else f"no step was done since {self.start_step}"
+        if not point.is_saved:
+            self.save(point)
+        return f"step {point.step} is saved"
+
+    def save(self, point: Point) -> None:
         """Write a checkpoint and remove those that are too old."""
         trainer = self.config.trainer
         root = Path(trainer.default_local_dir)
-        state = self.state(step, outcome) if self.workers.saves_all else None
-        save_checkpoint(root, step, self.workers.savers(), state)
+        save_checkpoint(root, point.step, self.workers.savers(), point.state if self.workers.saves_all else None)
+        point.is_saved = True
+        if self.best is not None and self.best["step"] == point.step:
+            name_best(root, point.step)
         keep = {"actor": trainer.max_actor_ckpt_to_keep, "critic": trainer.max_critic_ckpt_to_keep}
-        rotate(root, keep, latest=step)
+        rotate(root, keep, latest=point.step)
 
     def state(self, step: int, outcome: StepOutcome) -> dict[str, Any]:
         """What a resumed run continues from, beside weights and moments.
@@ -334,8 +416,11 @@ class AgentTrainer:
             "collapse": self.collapse_detector.to_json(),
             "played_levels": self.played.to_json(),
             "timers": self.timers.state_dict(),
-            "metrics": outcome.metrics,
+            "metrics": dict(outcome.metrics),
             "stop": outcome.stop,
+            "num_tokens": outcome.num_tokens,
+            "is_complete": outcome.is_complete,
+            "best": self.best,
         }
 
     def load_state(self, state: Mapping[str, Any]) -> None:
@@ -355,8 +440,18 @@ class AgentTrainer:
             horizon=control.horizon,
             state=state["kl_controller"],
         )
+        if self.config.trainer.keep_best and state.get("best"):
+            self.best = dict(state["best"])
+            name_best(Path(self.config.trainer.default_local_dir), int(self.best["step"]))
         if self.config.trainer.resume_mode == "auto":
-            self.resumed = StepOutcome(metrics=state["metrics"], stop=state["stop"])
+            self.resumed = StepOutcome(
+                metrics=dict(state["metrics"]),
+                stop=state["stop"],
+                num_tokens=state.get("num_tokens", 0),
+                is_complete=state.get("is_complete", True),
+            )
+            if self.resumed.is_complete:
+                self.point = Point(step=self.start_step, state=dict(state), is_saved=True)
 
 
 def _conversation(episode: Episode) -> str:

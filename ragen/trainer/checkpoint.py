@@ -65,6 +65,22 @@ def name_newest(root: Path, step: int) -> None:
     write_atomic(root / LATEST, f"{step}\n")
 
 
+def name_best(root: Path, step: int) -> None:
+    """Make the checkpoint of `step` the one that no rotation removes."""
+    if (root / f"global_step_{step}").is_dir():
+        write_atomic(root / BEST, f"{step}\n")
+    else:  # of the run this one was begun from
+        (root / BEST).unlink(missing_ok=True)
+
+
+def find_best(root: Path) -> Path | None:
+    """The checkpoint with the best validation; None where none is kept (trainer.keep_best)."""
+    if not (root / BEST).is_file():
+        return None
+    folder = root / f"global_step_{(root / BEST).read_text().strip()}"
+    return folder if folder.is_dir() else None
+
+
 def save_checkpoint(
     root: Path, step: int, roles: Mapping[str, Callable[[Path], None]], state: Mapping[str, Any] | None
 ) -> Path:
@@ -101,14 +117,17 @@ def read_state(folder: Path) -> dict[str, Any] | None:
 def rotate(root: Path, keep: Mapping[str, int | None], *, latest: int) -> None:
     """Remove the oldest role folders beyond `keep` (None: all are kept), and checkpoints without any.
 
+    The best one stays, whatever its age.
     `latest` is the newest step. Higher ones were left by a run that was started over: they go first.
     """
     folders = [path for path in root.glob("global_step_*") if STEP_FOLDER.fullmatch(path.name)]
     folders.sort(key=lambda folder: (step_of(folder) <= latest, step_of(folder)), reverse=True)
+    best = find_best(root)
     for role, count in keep.items():
         if count is not None:
             for folder in [folder for folder in folders if (folder / role).is_dir()][count:]:
-                shutil.rmtree(folder / role)
+                if folder != best:
+                    shutil.rmtree(folder / role)
     for folder in folders:
         if not any(path.is_dir() for path in folder.iterdir()):
             shutil.rmtree(folder)

@@ -11,6 +11,7 @@ from pathlib import Path
 from ragen.config import argument_parser, config_from_args
 from ragen.errors import INTERRUPTED, reporting_errors
 from ragen.tracking.lock import RunLock
+from ragen.trainer.signals import Signals
 from ragen.trainer.start import plan_start
 
 
@@ -24,7 +25,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def run(args: Namespace) -> int:
     config = config_from_args(args)
     root = Path(config.trainer.default_local_dir)
-    with ExitStack() as held:
+    with Signals(), ExitStack() as held:
         # A validation of a checkpoint leaves the folder of the run alone; a folder that is not there is nobody's.
         is_writer = not config.trainer.val_only
         if is_writer and root.is_dir():

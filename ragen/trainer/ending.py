@@ -6,6 +6,7 @@ Everything but the reason is read from the run directory, so that it can be said
 from __future__ import annotations
 
 import shlex
+import signal
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -15,7 +16,7 @@ from typing import Any
 
 from ragen.algorithms.statistics import Estimate, success_interval
 from ragen.config.trainer import EarlyStopConfig
-from ragen.errors import NOTHING_LEARNED, RagenError
+from ragen.errors import NOTHING_LEARNED, Interrupted, RagenError
 from ragen.text import safe
 from ragen.tracking.episodes import find_episodes, read_episodes
 from ragen.tracking.names import by_tag
@@ -31,7 +32,7 @@ TITLES: dict[State, str] = {
     "failed": "Failed",
     "running": "Running",
 }
-EXIT_CODES: dict[State, int] = {"finished": 0, "early_stopped": 0, "interrupted": 130, "failed": 1}
+EXIT_CODES: dict[State, int] = {"finished": 0, "early_stopped": 0, "failed": 1}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -61,6 +62,8 @@ class Cause:
     remedy: str = ""
     trouble: Trouble | None = None
     """What the last rollout looked like, where nothing could be learned from it."""
+    signal: int = signal.SIGINT
+    """What interrupted it, if something did."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -174,7 +177,8 @@ def _describe_rule(rule: str, config: EarlyStopConfig, empty_steps: int) -> tupl
 def ended_by(error: BaseException) -> Cause:
     """An exception that ends a run."""
     if isinstance(error, KeyboardInterrupt):
-        return Cause(state="interrupted", reason=str(error) or "interrupted by the user")
+        number = error.number if isinstance(error, Interrupted) else signal.SIGINT
+        return Cause(state="interrupted", reason=str(error) or "interrupted by the user", signal=number)
     return Cause(state="failed", reason=safe(f"{type(error).__name__}: {error}", MAX_REASON).rstrip("."))
 
 
@@ -215,7 +219,7 @@ def exit_code(cause: Cause, rows: Sequence[Mapping[str, float]]) -> int:
         return NOTHING_LEARNED if never_trained or is_formless or is_lost else 0
     if cause.state == "finished" or is_lost:
         return NOTHING_LEARNED if never_trained or is_lost else 0
-    return EXIT_CODES[cause.state]
+    return 128 + cause.signal if cause.state == "interrupted" else EXIT_CODES[cause.state]
 
 
 def newest_checkpoint(run_dir: Path) -> Path | None:

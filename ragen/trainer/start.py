@@ -227,9 +227,10 @@ def check_changes(config: Config, checkpoint: Path) -> tuple[str, ...]:
 
 def check_own_changes(config: Config) -> None:
     """Refuse a command that would continue the checkpoints in its folder with other settings."""
-    trainer = config.trainer
-    newest = find_resume(trainer.resume_mode, trainer.resume_from_path, Path(trainer.default_local_dir))
-    if trainer.resume_mode == "auto" and newest is not None and read_state(newest) is not None:
+    if config.trainer.resume_mode != "auto":
+        return
+    newest = find_resume("auto", None, Path(config.trainer.default_local_dir))
+    if newest is not None and read_state(newest) is not None:
         check_changes(config, newest)
 
 
