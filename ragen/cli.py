@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import sys
 from collections.abc import Sequence
 from importlib import import_module
@@ -25,24 +26,25 @@ COMMANDS = {
     "models": ("ragen.models.commands", "list and fetch models that need no hub"),
 }
 """Word -> module with main(argv), sentence."""
+LONG_WORK = {"demo", "eval", "train", "sft", "verify-resume", "study", "sweep"}
+"""Commands that go on when whoever reads their output leaves."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     argv = list(sys.argv[1:] if argv is None else argv)
     if not argv or argv[0] in ("-h", "--help"):
-        print(usage())
-        return 0
+        return reporting_errors(lambda: print(usage()))
     if argv[0] == "--version":
         print(f"ragen {__version__}")
         return 0
     if argv[0] not in COMMANDS:
-        print(f"ragen: {argv[0]!r} is no command.\n\n{usage()}", file=sys.stderr)
+        near = difflib.get_close_matches(argv[0], COMMANDS, n=1)
+        hint = f" Did you mean {near[0]}?" if near else ""
+        print(f"ragen: {argv[0]!r} is no command.{hint}\n\n{usage()}", file=sys.stderr)
         return 2
-    try:
-        return reporting_errors(lambda: import_module(COMMANDS[argv[0]][0]).main(argv[1:]))
-    except BrokenPipeError:  # `ragen show ... | head`
-        sys.stderr.close()
-        return 0
+    return reporting_errors(
+        lambda: import_module(COMMANDS[argv[0]][0]).main(argv[1:]), outlives_reader=argv[0] in LONG_WORK
+    )
 
 
 def usage() -> str:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import signal
 import sys
 from collections.abc import Callable
+from contextlib import nullcontext
+
+from ragen.streams import discard, outliving_readers, show_everything
 
 NOTHING_LEARNED = 3
 """Exit code of a training run that came to its end and learned nothing, because everything failed."""
@@ -25,6 +29,10 @@ class MissingExtra(RagenError):
 
 class ModelUnavailable(RagenError):
     """A model can neither be found locally nor fetched."""
+
+
+class FileError(RagenError):
+    """A file is missing, cut short, or not what its name says."""
 
 
 class ChatTemplateError(RagenError):
@@ -50,13 +58,51 @@ class Interrupted(KeyboardInterrupt):
         return f"interrupted by {signal.Signals(self.number).name}" + (f": {self.note}" if self.note else "")
 
 
-def reporting_errors(command: Callable[[], int | None], *, interrupted: str = "Interrupted.") -> int:
-    """Run a command; an error a user can meet becomes one line and exit status 1, a signal one line and
-    128 + its number (Ctrl-C: 130)."""
+OF_THE_MACHINE = {
+    errno.EACCES,
+    errno.EDQUOT,
+    errno.EFBIG,
+    errno.EIO,
+    errno.EISDIR,
+    errno.ELOOP,
+    errno.EMFILE,
+    errno.ENAMETOOLONG,
+    errno.ENODEV,
+    errno.ENOENT,
+    errno.ENOSPC,
+    errno.ENOTDIR,
+    errno.ENXIO,
+    errno.EPERM,
+    errno.EROFS,
+}
+"""Errors of files and disks that no check before can rule out."""
+
+
+def reporting_errors(
+    command: Callable[[], int | None], *, interrupted: str = "Interrupted.", outlives_reader: bool = False
+) -> int:
+    """Run a command; an error a user can meet becomes one line and exit status 1, a signal one line
+    and 128 + its number (Ctrl-C: 130).
+
+    When whoever reads the output leaves (`| head`), the command ends quietly; with `outlives_reader` it goes on.
+    """
+    show_everything()
     try:
-        return command() or 0
+        with outliving_readers() if outlives_reader else nullcontext():
+            try:
+                return command() or 0
+            finally:
+                sys.stdout.flush()  # argparse leaves its help in the buffer
+    except BrokenPipeError:
+        discard(sys.stdout)
+        return 0
     except RagenError as error:
         print(f"error: {error}", file=sys.stderr)
+        return 1
+    except OSError as error:
+        if error.errno not in OF_THE_MACHINE:
+            raise
+        print(f"error: {of_the_machine(error)}", file=sys.stderr)
         return 1
     except Interrupted as error:
         print(f"I{str(error)[1:]}.\n{interrupted}", file=sys.stderr)
@@ -64,3 +110,12 @@ def reporting_errors(command: Callable[[], int | None], *, interrupted: str = "I
     except KeyboardInterrupt:
         print(interrupted, file=sys.stderr)
         return 128 + signal.SIGINT
+
+
+def of_the_machine(error: OSError) -> str:
+    """A failed read or write in one line, with the file where the system names one."""
+    where = f"{error.filename}: " if error.filename else ""
+    remedy = (
+        "Free some space." if error.errno in (errno.ENOSPC, errno.EDQUOT) else "Check the path and its permissions."
+    )
+    return f"{where}{error.strerror}. {remedy}"

@@ -1,7 +1,10 @@
 """How a command ends: its exit status, and one line for what a user can meet."""
 
+import errno
+
 import pytest
 
+from ragen import cli
 from ragen.errors import ConfigError, reporting_errors
 
 
@@ -26,3 +29,17 @@ def test_mistakes_and_interruptions_are_one_line(capsys):
 def test_a_defect_keeps_its_traceback():
     with pytest.raises(ZeroDivisionError):
         reporting_errors(failing_with(ZeroDivisionError()))
+
+
+def test_a_full_disk_and_a_missing_file_are_one_line(capsys):
+    assert reporting_errors(failing_with(OSError(errno.ENOSPC, "No space left on device"))) == 1
+    assert reporting_errors(failing_with(FileNotFoundError(errno.ENOENT, "No such file or directory", "a/b"))) == 1
+    assert capsys.readouterr().err == (
+        "error: No space left on device. Free some space.\n"
+        "error: a/b: No such file or directory. Check the path and its permissions.\n"
+    )
+
+
+def test_a_misspelt_command_is_suggested(capsys):
+    assert cli.main(["trian"]) == 2
+    assert "'trian' is no command. Did you mean train?" in capsys.readouterr().err

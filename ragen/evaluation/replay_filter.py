@@ -18,6 +18,7 @@ from ragen.config.load import METRIC_ALIASES
 from ragen.config.strict import build_dataclass
 from ragen.config.validate import FILTER_VALUES
 from ragen.errors import ConfigError, RagenError
+from ragen.files import read_yaml, value_at
 from ragen.tracking.console import console, print_table
 from ragen.tracking.episodes import episode_files, episode_name, read_episodes
 from ragen.types import group_episodes
@@ -185,7 +186,7 @@ def read_own_settings(path: Path) -> dict[str, Any] | None:
     config_file = (path if path.is_dir() else path.parent.parent) / "config.yaml"
     if not config_file.exists():
         return None
-    rollout = yaml.safe_load(config_file.read_text())["actor_rollout_ref"]["rollout"]
+    rollout = value_at(read_yaml(config_file), "actor_rollout_ref.rollout", config_file)
     return {name: rollout[PREFIX + name] for name in _NAMES if PREFIX + name in rollout}
 
 
@@ -200,7 +201,7 @@ def build_settings(overrides: Sequence[str], *, base: Mapping[str, Any]) -> Filt
         if not equals:
             raise ConfigError(f"{word!r} is no override. Write KEY=VALUE, for example rollout_filter_value=0.5.")
         values[key.rpartition(".")[2].removeprefix(PREFIX)] = _scalar(text)
-    if "metric" in values:
+    if isinstance(values.get("metric"), str):
         values["metric"] = METRIC_ALIASES.get(values["metric"], values["metric"])
     settings = build_dataclass(FilterSettings, values)
     is_valid, wanted = FILTER_VALUES.get(settings.strategy, (math.isfinite, "a finite number"))
@@ -213,7 +214,11 @@ def _scalar(text: str) -> Any:
     try:
         return float(text)  # YAML takes 1e-3 for a text
     except ValueError:
+        pass
+    try:
         return yaml.safe_load(text)
+    except yaml.YAMLError:
+        return text
 
 
 _NAMES = tuple(field.name for field in fields(FilterSettings))

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from ragen.errors import RagenError
+from ragen.files import read_yaml
 from ragen.tracking.episodes import episode_files, episode_name, read_episodes
 from ragen.types import Episode, Status
 
@@ -75,8 +76,6 @@ def to_text(episode: Episode, name: str) -> str:
 
 def write_pictures(episode: Episode, run: Path, folder: Path, name: str) -> list[Path]:
     """Play the episode again from its seed and write the board before the first and after each turn as PNG."""
-    import yaml
-
     from ragen.config import build_config
     from ragen.env import make_env
     from ragen.env.png import encode_png
@@ -84,7 +83,7 @@ def write_pictures(episode: Episode, run: Path, folder: Path, name: str) -> list
     config_file = (run if run.is_dir() else run.parent.parent) / "config.yaml"
     if not config_file.exists():
         raise RagenError(f"Pictures need {config_file}: the options of the environment are read from it.")
-    spec = build_config(yaml.safe_load(config_file.read_text())).custom_envs[episode.tag]
+    spec = build_config(read_yaml(config_file)).custom_envs[episode.tag]
     env = make_env(spec.env_type, spec.env_config)
     env.reset(episode.seed, episode.member)
     ids = {action_name.lower(): action for action, action_name in env.actions.items()}

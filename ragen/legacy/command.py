@@ -25,7 +25,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     env, arguments = DEFAULT_ENV, args.words
     if arguments and "=" not in arguments[0]:
         env, *arguments = arguments
-    return reporting_errors(lambda: run(env, arguments, is_shown=args.show))
+    return reporting_errors(lambda: run(env, arguments, is_shown=args.show), outlives_reader=True)
 
 
 def run(env: str, arguments: Sequence[str], *, is_shown: bool) -> int:

@@ -21,6 +21,7 @@ from typing import Any
 
 from ragen.config import Config, load_config
 from ragen.errors import ConfigError, reporting_errors
+from ragen.files import read_object
 from ragen.legacy.settings import check_env, read_settings
 from ragen.legacy.translate import translate
 from ragen.sweeps.backend import LocalBackend
@@ -71,7 +72,7 @@ Params = dict[str, str]
 def main(argv: Sequence[str] | None = None) -> int:
     argv = list(sys.argv[1:] if argv is None else argv)
     args = parser().parse_intermixed_args(argv)
-    return reporting_errors(lambda: search(args, argv))
+    return reporting_errors(lambda: search(args, argv), outlives_reader=True)
 
 
 def parser() -> argparse.ArgumentParser:
@@ -201,7 +202,7 @@ def read_best(group: int, args: argparse.Namespace) -> Params:
         defaults = ", ".join(f"{name}={DEFAULTS[name]}" for name in GROUPS[group])
         print(f"note: group {group} has not been searched here ({path}); its defaults are taken: {defaults}")
         return {}
-    record = json.loads(path.read_text())
+    record = read_object(path)
     for key in ("env_name", "base_model"):
         if record[key] != getattr(args, key):
             print(f"note: the best of group {group} was found with {key}={record[key]}, not {getattr(args, key)}")

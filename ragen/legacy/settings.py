@@ -5,14 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
-
-import yaml
 
 from ragen.config.load import CONFIG_DIR
 from ragen.config.strict import did_you_mean, nearest
 from ragen.errors import ConfigError
+from ragen.files import read_yaml
 from ragen.legacy.table import TABLE
 
 LEGACY_DIR = CONFIG_DIR / "legacy"
@@ -107,10 +105,6 @@ def parse_value(text: str) -> Any:
     if re.fullmatch(r"\d+\.\d*|\.\d+", text):
         return float(text)
     return text
-
-
-def read_yaml(path: Path) -> dict[str, Any]:
-    return yaml.safe_load(path.read_text(encoding="utf-8"))
 
 
 def flatten(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

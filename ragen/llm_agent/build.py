@@ -142,19 +142,23 @@ def vllm_agent(
 
 
 def _native(config: Config, env_types: Sequence[str], device: str | None) -> Agent:
+    from ragen.models.folder import check_context
     from ragen.models.load import load_model, load_tokenizer
     from ragen.models.resolve import resolve_model
 
     path = resolve_model(config.actor_rollout_ref.model.path, env_types=env_types)
+    check_context(path, config.actor_rollout_ref.rollout.max_model_len, "actor_rollout_ref.rollout.max_model_len")
     model, tokenizer = load_model(path, device=device), load_tokenizer(path)
     return native_agent(config, model, tokenizer, max_num_seqs=config.actor_rollout_ref.rollout.max_num_seqs)
 
 
 def _vllm(config: Config, env_types: Sequence[str], device: str | None) -> Agent:
+    from ragen.models.folder import check_context
     from ragen.models.load import default_device, load_tokenizer, precision
     from ragen.models.resolve import resolve_model
 
     path = resolve_model(config.actor_rollout_ref.model.path, env_types=env_types)
+    check_context(path, config.actor_rollout_ref.rollout.max_model_len, "actor_rollout_ref.rollout.max_model_len")
     dtype = precision(device or default_device())
     return vllm_agent(config, path, load_tokenizer(path), dtype=dtype, has_weights=True)
 

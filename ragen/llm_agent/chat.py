@@ -12,8 +12,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from jinja2 import TemplateError
-
 from ragen.errors import ChatTemplateError
 from ragen.llm_agent.parsing import ANSWER, THINK
 from ragen.types import Message
@@ -125,10 +123,11 @@ class Chat:
                 date_string=FIXED_DATE,
                 strftime_now=lambda _: FIXED_DATE,
             )
-        except TemplateError as error:
+        except Exception as error:  # a template may divide by zero as well as refuse
             roles = ", ".join(message["role"] for message in messages)
             raise ChatTemplateError(
-                f"The chat template of {self.tokenizer.name_or_path!r} refuses a conversation of {roles}: {error}. "
+                f"The chat template of {self.tokenizer.name_or_path!r} refuses a conversation of {roles}: "
+                f"{type(error).__name__}: {error}. "
                 "Use a template that alternates user and assistant messages."
             ) from error
 

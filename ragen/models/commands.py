@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import json
 import math
 from collections.abc import Sequence
 from pathlib import Path
 
 from ragen.errors import reporting_errors
+from ragen.files import read_tensor_header
 from ragen.models.catalogue import CATALOGUE, CatalogueEntry, fetched_dir, models_root
 from ragen.models.fetch import fetch_model
 from ragen.models.resolve import TINY_FAMILIES, TINY_ROOT
@@ -66,12 +66,8 @@ def folder_bytes(folder: Path) -> int:
 
 def num_parameters(folder: Path) -> int:
     """Counted from the headers of the safetensors files, so that no tensor library is loaded."""
-    count = 0
-    for path in folder.glob("*.safetensors"):
-        with path.open("rb") as file:
-            header = json.loads(file.read(int.from_bytes(file.read(8), "little")))
-        count += sum(math.prod(tensor["shape"]) for name, tensor in header.items() if name != "__metadata__")
-    return count
+    headers = map(read_tensor_header, folder.glob("*.safetensors"))
+    return sum(math.prod(tensor.shape) for header in headers for tensor in header.values())
 
 
 def short_count(count: int) -> str:

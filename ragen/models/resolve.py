@@ -12,6 +12,7 @@ from pathlib import Path
 
 from ragen.errors import ConfigError, ModelUnavailable
 from ragen.models.catalogue import CATALOGUE, fetched_dir
+from ragen.models.folder import check_folder, check_no_code
 
 TINY_ROOT = Path(__file__).parent / "tiny"
 TINY_FAMILIES = {
@@ -102,6 +103,7 @@ def checked_directory(path: Path) -> Path:
     if path.is_file():
         raise ConfigError(f"{path} is a file. Give the Hugging Face directory that holds it (config.json, weights).")
     if (path / "config.json").is_file():
+        check_folder(path)
         return path
     if inner := inner_model(path):
         raise ConfigError(f"{path} holds a model further down. Use model_path={inner}")
@@ -162,6 +164,7 @@ def resolve_catalogue(name: str) -> Path:
 def resolve_hub(name: str) -> Path | str:
     """A hub model from the local cache when it is complete there, else by name if the hub answers."""
     if folder := cached_snapshot(name):
+        check_no_code(folder)
         return folder
     if any(os.environ.get(flag, "").upper() in {"1", "ON", "YES", "TRUE"} for flag in OFFLINE_FLAGS):
         why = "HF_HUB_OFFLINE is set and the local cache does not hold the whole model"

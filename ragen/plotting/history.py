@@ -49,7 +49,8 @@ def read_history(source: str) -> History:
 
         return read_wandb_folder(find_log(path))
     parts = source.strip("/").split("/")
-    if len(parts) == 3 and all(parts) and not source.startswith((".", "/", "~")):
+    is_local = source.startswith((".", "/", "~")) or Path(parts[0]).exists()  # checkpoints/ragen/nope
+    if len(parts) == 3 and all(parts) and not is_local:
         from ragen.plotting.wandb_online import read_wandb_online
 
         return read_wandb_online(*parts)

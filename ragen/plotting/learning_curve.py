@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import argparse
-import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from ragen.algorithms.statistics import Estimate
 from ragen.errors import MissingExtra, RagenError
+from ragen.files import read_object
 from ragen.tracking.rundir import read_metrics
 from ragen.tracking.validation import GREEDY, SAMPLED, read_validation, success_of_tag
 
@@ -32,9 +33,8 @@ class Curve:
     estimates: list[Estimate]
 
 
-def read_curves(run: Path, tag: str, num_levels: int) -> list[Curve]:
+def read_curves(records: Sequence[Mapping[str, Any]], tag: str, num_levels: int) -> list[Curve]:
     """The validation curves of a tag; that of unseen levels only where there are others."""
-    records = read_metrics(run)
     has_seen = any(record.get(f"{SAMPLED}/{tag}/levels_seen") for record in records)
     curves = []
     for name, (rollout, kind) in SERIES.items():
@@ -55,8 +55,8 @@ def plot_learning_curve(run: Path, out: Path) -> dict[str, list[Curve]]:
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
 
-    levels = read_validation(run).levels
-    curves = {tag: read_curves(run, tag, count) for tag, count in levels.items()}
+    records, levels = read_metrics(run), read_validation(run).levels
+    curves = {tag: read_curves(records, tag, count) for tag, count in levels.items()}
     curves = {tag: found for tag, found in curves.items() if found}
     if not curves:
         raise RagenError(f"{run} has no validation metrics (val-env/<tag>/success). Train with trainer.test_freq > 0.")
@@ -87,7 +87,7 @@ def plot_learning_curve(run: Path, out: Path) -> dict[str, list[Curve]]:
 def read_references(run: Path) -> dict[str, dict[str, float]]:
     """Tag -> reference policy -> success, where the run has them (references.json)."""
     path = run / "references.json"
-    return json.loads(path.read_text()) if path.exists() else {}
+    return read_object(path) if path.exists() else {}
 
 
 def main(argv: Sequence[str] | None = None) -> int:

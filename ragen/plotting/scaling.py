@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import argparse
 import itertools
-import json
 import math
 import re
-import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
 
-import yaml
-
 from ragen.algorithms.statistics import Estimate
 from ragen.errors import RagenError
+from ragen.files import read_tensor_header, read_yaml, value_at
 from ragen.plotting.style import (
     BLUE,
     GREEN,
@@ -69,12 +66,14 @@ def read_run(run: Path) -> ScalingRun:
     tags = next((list(found) for record in records if (found := success_by_tag(record, {}))), [])
     if not tags:
         raise RagenError(f"{run} has no validation metrics (val-env/<tag>/success). Train with trainer.test_freq > 0.")
-    config = yaml.safe_load((run / "config.yaml").read_text())
-    model, levels = config["actor_rollout_ref"]["model"]["path"], read_validation(run).levels
+    config_file = run / "config.yaml"
+    config = read_yaml(config_file)
+    model = str(value_at(config, "actor_rollout_ref.model.path", config_file))
+    levels = read_validation(run).levels
     found = [(record, estimate) for record in records if (estimate := mean_success(record, levels))]
     last, final = found[-1]
     return ScalingRun(
-        name=config["trainer"]["experiment_name"],
+        name=str(value_at(config, "trainer.experiment_name", config_file)),
         model=Path(model).name,
         num_parameters=count_parameters(run) or size_in_name(model),
         state=read_status(run)["state"],
@@ -95,11 +94,8 @@ def count_parameters(run: Path) -> float | None:
 
 
 def num_elements(file: Path) -> int:
-    """Elements of a safetensors file: eight bytes with the length of a JSON header, then the header."""
-    with file.open("rb") as data:
-        (length,) = struct.unpack("<Q", data.read(8))
-        header = json.loads(data.read(length))
-    return sum(math.prod(tensor["shape"]) for name, tensor in header.items() if name != "__metadata__")
+    """Elements of a safetensors file, by its header."""
+    return sum(math.prod(tensor.shape) for tensor in read_tensor_header(file).values())
 
 
 def size_in_name(model: str) -> float | None:

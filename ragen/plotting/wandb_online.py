@@ -24,8 +24,9 @@ def read_wandb_online(entity: str, project: str, run_id: str) -> History:
     try:
         if not wandb.login(prompt=False, verify=False):
             raise RagenError(
-                f"{path}: there is no W&B login. Set WANDB_API_KEY or run `wandb login` (and WANDB_BASE_URL for a "
-                "server of your own), or give a run directory or a wandb/offline-run-... folder."
+                f"There is no folder {path}, and for a run of that name there is no W&B login. Set WANDB_API_KEY "
+                "or run `wandb login` (and WANDB_BASE_URL for a server of your own), "
+                "or give a run directory or a wandb/offline-run-... folder."
             )
         run = wandb.Api(timeout=TIMEOUT).run(path)
         # The server's copy may grow between two calls; wandb's cache would hide that.

@@ -26,6 +26,7 @@ from ragen.config import Config, argument_parser
 from ragen.config.load import to_dict
 from ragen.config.show import to_yaml
 from ragen.errors import INTERRUPTED, ConfigError, reporting_errors
+from ragen.files import read_object
 from ragen.sft.config import SftConfig, load_sft
 from ragen.sft.model import ROLE, base_model, build_model
 from ragen.tracking.console import console, step_line
@@ -50,7 +51,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     parser.prog = "ragen sft"
     args = parser.parse_args(argv)
-    return reporting_errors(lambda: run(args), interrupted=INTERRUPTED)
+    return reporting_errors(lambda: run(args), interrupted=INTERRUPTED, outlives_reader=True)
 
 
 def run(args: Namespace) -> None:
@@ -83,7 +84,7 @@ def claim(root: Path, config: Config, sft: SftConfig) -> None:
     ours = json.loads(json.dumps(flatten(origin(config, sft))))
     path = root / "sft.json"
     if path.exists():
-        theirs = json.loads(path.read_text())
+        theirs = read_object(path)
         for key in sorted({*ours, *theirs}):
             if theirs.get(key) != ours.get(key):
                 raise ConfigError(

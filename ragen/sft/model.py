@@ -12,11 +12,14 @@ ROLE = "actor"
 
 
 def base_model(config: Config) -> Path | str:
+    from ragen.models.folder import check_context
     from ragen.models.resolve import resolve_model
 
     tags = config.es_manager.train.env_configs.tags
     env_types = sorted({config.custom_envs[tag].env_type for tag in tags})
-    return resolve_model(config.actor_rollout_ref.model.path, env_types=env_types)
+    path = resolve_model(config.actor_rollout_ref.model.path, env_types=env_types)
+    check_context(path, config.actor_rollout_ref.rollout.max_model_len, "actor_rollout_ref.rollout.max_model_len")
+    return path
 
 
 def build_model(config: Config, base: Path | str, checkpoint: Path | None) -> Any:

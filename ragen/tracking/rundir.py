@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from ragen.errors import RagenError
+from ragen.files import read_object, value_at
 from ragen.tracking.episodes import COMPRESSED, PLAIN, SUFFIXES, dumps, episode_lines, episode_name, pack_member
 from ragen.types import Episode
 
@@ -140,7 +141,7 @@ def _existing(path: Path, name: str) -> Path:
     """The file `name` of a run directory; a path to the file itself is fine, too."""
     file = path / name if path.is_dir() else path
     if not file.exists():
-        raise RagenError(f"{path} holds no {name}. Give a run directory.")
+        raise RagenError(f"{path} {f'holds no {name}' if path.is_dir() else 'does not exist'}. Give a run directory.")
     return file
 
 
@@ -165,8 +166,8 @@ def read_table(path: Path, name: str, step: int) -> tuple[list[str], list[list[A
     file = _table_path(path, name, step)
     if not file.exists():
         raise RagenError(f"{path} holds no table {name} of step {step}. There are: {table_steps(path, name)}")
-    record = json.loads(file.read_text(encoding="utf-8"))
-    return record["columns"], record["rows"]
+    record = read_object(file)
+    return value_at(record, "columns", file), value_at(record, "rows", file)
 
 
 def table_steps(path: Path, name: str) -> list[int]:
@@ -177,4 +178,4 @@ def table_steps(path: Path, name: str) -> list[int]:
 
 def read_status(path: Path) -> dict[str, Any]:
     """status.json of a run directory: state, reason, step, early_stop, started_at, updated_at, seconds."""
-    return json.loads(_existing(path, "status.json").read_text(encoding="utf-8"))
+    return read_object(_existing(path, "status.json"))

@@ -6,9 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import yaml
-
 from ragen.algorithms.statistics import Estimate, mean_of, unknown_interval, wilson
+from ragen.files import read_yaml, value_at
 
 SAMPLED, GREEDY = "val-env", "val-env-greedy"
 """What the names of their metrics begin with."""
@@ -27,9 +26,11 @@ def read_validation(run: Path) -> ValidationSet:
     """From the run's configuration; a folder without one has no levels."""
     if not (run / "config.yaml").is_file():
         return ValidationSet({}, 1)
-    val = yaml.safe_load((run / "config.yaml").read_text())["es_manager"]["val"]
-    configs = val["env_configs"]
-    return ValidationSet(dict(zip(configs["tags"], configs["n_groups"], strict=True)), val["group_size"])
+    config_file = run / "config.yaml"
+    config = read_yaml(config_file)
+    names = ("env_configs.tags", "env_configs.n_groups", "group_size")
+    tags, n_groups, group_size = (value_at(config, f"es_manager.val.{name}", config_file) for name in names)
+    return ValidationSet(dict(zip(tags, n_groups, strict=True)), group_size)
 
 
 def success_by_tag(record: Mapping[str, Any], levels: Mapping[str, int]) -> dict[str, Estimate]:

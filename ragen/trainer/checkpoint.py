@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from ragen.errors import ConfigError
+from ragen.files import read_object, read_text
 from ragen.tracking.rundir import write_atomic
 
 LATEST = "latest_checkpointed_iteration.txt"
@@ -51,7 +52,7 @@ def find_resume(resume_mode: str, resume_from_path: str | None, root: Path) -> P
     latest = root / LATEST
     if not latest.exists():
         return None
-    folder = root / f"global_step_{latest.read_text().strip()}"
+    folder = root / f"global_step_{read_text(latest).strip()}"
     if not folder.is_dir():
         raise ConfigError(
             f"{latest} names {folder.name}, which is not there. Name another checkpoint with "
@@ -111,7 +112,7 @@ def save_checkpoint(
 def read_state(folder: Path) -> dict[str, Any] | None:
     """The trainer's state in a checkpoint; None in one that holds weights only."""
     path = folder / STATE
-    return json.loads(path.read_text()) if path.exists() else None
+    return read_object(path) if path.exists() else None
 
 
 def rotate(root: Path, keep: Mapping[str, int | None], *, latest: int) -> None:

@@ -19,7 +19,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argument_parser("Train an agent by multi-turn reinforcement learning.")
     parser.prog = "python train.py"
     args = parser.parse_args(argv)
-    return reporting_errors(lambda: run(args), interrupted=INTERRUPTED)
+    return reporting_errors(lambda: run(args), interrupted=INTERRUPTED, outlives_reader=True)
 
 
 def run(args: Namespace) -> int:

@@ -166,7 +166,7 @@ def check_memory(config: Config, path: Path | str, device: str) -> str:
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM
 
-    model_config = AutoConfig.from_pretrained(path)
+    model_config = AutoConfig.from_pretrained(path, trust_remote_code=False)
     with torch.device("meta"):
         num_parameters = AutoModelForCausalLM.from_config(model_config).num_parameters()
     free, total = device_memory(device)

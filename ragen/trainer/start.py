@@ -16,6 +16,8 @@ from ragen.config.seeds import check_held_out
 from ragen.config.validate import env_sets
 from ragen.env.registry import REGISTRY, check_options
 from ragen.errors import ConfigError, MissingExtra
+from ragen.files import check_writable
+from ragen.models.folder import check_context
 from ragen.models.resolve import resolve_model
 from ragen.tracking.rundir import read_status
 from ragen.tracking.tracker import check_names
@@ -51,6 +53,7 @@ def plan_start(config: Config) -> Start | None:
     check_supported(config)
     check_environments(config)
     check_names(trainer.logger)
+    check_outputs(config)
     env_types = sorted({config.custom_envs[tag].env_type for tag in config.es_manager.train.env_configs.tags})
     root = Path(trainer.default_local_dir)
     checkpoint = find_resume(trainer.resume_mode, trainer.resume_from_path, root)
@@ -64,6 +67,7 @@ def plan_start(config: Config) -> Start | None:
         train_seed=drawn if config.seed.train is None else config.seed.train,
     )
     check_held_out(config, start.train_seed)
+    check_lengths(config, start)
     if trainer.resume_mode == "auto" and start.state is None and not is_looking(config):
         return start_over(config, start)
     if checkpoint is None:
@@ -127,6 +131,21 @@ def why_over(config: Config, start: Start) -> str | None:
 
 def _is_closed(root: Path) -> bool:
     return (root / "status.json").exists() and read_status(root)["state"] in ("finished", "early_stopped")
+
+
+def check_lengths(config: Config, start: Start) -> None:
+    """Refuse a context that a model has no positions for."""
+    for folder in (start.actor, start.critic):
+        if folder is not None:
+            length = config.actor_rollout_ref.rollout.max_model_len
+            check_context(folder, length, "actor_rollout_ref.rollout.max_model_len")
+
+
+def check_outputs(config: Config) -> None:
+    """Refuse folders that cannot be written to; nothing is created yet."""
+    for key in ("default_local_dir", "rollout_data_dir", "validation_data_dir"):
+        if folder := getattr(config.trainer, key):
+            check_writable(Path(folder), f"trainer.{key}")
 
 
 def check_environments(config: Config) -> None:

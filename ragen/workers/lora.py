@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import save_file
 from torch import Tensor
 
 from ragen.config.schema import LoraConfig
-from ragen.errors import MissingExtra
+from ragen.config.strict import did_you_mean
+from ragen.errors import ConfigError, FileError, MissingExtra
+from ragen.models.load import read_tensors
 
 ADAPTER_FILE = "adapter.safetensors"
 
@@ -28,12 +30,12 @@ def add_adapter(model: Any, config: LoraConfig, *, seed: int, trained_heads: tup
     except ImportError as error:
         raise MissingExtra("lora.rank > 0 needs peft. Run: pip install -e '.[lora]'") from error
 
-    targets = config.target_modules
+    targets = find_targets(model, config.target_modules)
     model.requires_grad_(False)
     adapter = PeftConfig(
         r=config.rank,
         lora_alpha=config.alpha,  # type: ignore[arg-type]
-        target_modules=targets if isinstance(targets, str) else list(targets),
+        target_modules=targets,
         exclude_modules=list(trained_heads) or None,
     )
     with torch.random.fork_rng():
@@ -41,6 +43,22 @@ def add_adapter(model: Any, config: LoraConfig, *, seed: int, trained_heads: tup
         inject_adapter_in_model(adapter, model)
     for name, weight in model.named_parameters():
         weight.requires_grad_("lora_" in name or any(name.startswith(f"{head}.") for head in trained_heads))
+
+
+def find_targets(model: Any, targets: str | Sequence[str]) -> str | list[str]:
+    """The modules that get an adapter; names that the model does not have are refused, and peft would take some."""
+    if targets == "all-linear":
+        return "all-linear"
+    modules = {name: module for name, module in model.named_modules() if name}
+    wanted = [targets] if isinstance(targets, str) else list(targets)
+    for target in wanted:
+        if not any(name == target or name.endswith(f".{target}") for name in modules):
+            linear = {name.rpartition(".")[2] for name, found in modules.items() if isinstance(found, torch.nn.Linear)}
+            raise ConfigError(
+                f"lora.target_modules: the model has no module {target!r}.{did_you_mean(target, linear)} "
+                f"Choose from {', '.join(sorted(linear))}, or all-linear."
+            )
+    return wanted
 
 
 def has_adapter(model: Any) -> bool:
@@ -93,7 +111,12 @@ def save_adapter(model: Any, folder: Path) -> None:
 @torch.no_grad()
 def load_adapter(model: Any, folder: Path) -> None:
     """The inverse of `save_adapter`."""
-    tensors = load_file(folder / ADAPTER_FILE)
+    path = folder / ADAPTER_FILE
+    tensors = read_tensors(path)
     for name, weight in model.named_parameters():
         if weight.requires_grad:
+            if name not in tensors or tensors[name].shape != weight.shape:
+                raise FileError(
+                    f"{path} has no {name} of shape {tuple(weight.shape)}. It belongs to another model or rank."
+                )
             weight.copy_(tensors[name])

@@ -12,7 +12,7 @@ PACKAGE = Path(__file__).parents[2] / "ragen"
 
 # Lower layers first. A part may import from its own layer and from those before it.
 LAYERS = [
-    {"types", "errors", "text", "config"},
+    {"types", "errors", "files", "streams", "text", "config"},
     {"env", "algorithms", "tracking", "models"},
     {"engine", "llm_agent"},
     {"workers"},
@@ -24,7 +24,7 @@ RANK = {part: rank for rank, layer in enumerate(LAYERS) for part in layer}
 
 # These read run directories, and nothing that produced them.
 READERS = {"plotting", "viewer"}
-READERS_MAY_IMPORT = {"types", "errors", "text", "config", "algorithms", "tracking"}
+READERS_MAY_IMPORT = {"types", "errors", "files", "text", "config", "algorithms", "tracking"}
 
 # The modules that may import a heavy optional package.
 HOMES = {"vllm": {"engine/vllm.py"}, "ray": {"workers/ray_fsdp.py", "sweeps"}}

@@ -5,6 +5,7 @@ import torch
 from transformers import AutoModelForCausalLM, AutoModelForTokenClassification
 
 from ragen.config.schema import LoraConfig
+from ragen.errors import ConfigError, FileError
 from ragen.models.load import load_model, load_value_model
 from ragen.models.resolve import resolve_model
 from ragen.workers.lora import add_adapter, has_adapter, load_adapter, merged_state, save_adapter, without_adapter
@@ -24,6 +25,24 @@ def adapted(family: str = "qwen2", *, seed: int = 1, noise: float = 0.0):
     for weight in trained(model).values():
         weight.data += noise * torch.randn(weight.shape, generator=generator)
     return model
+
+
+@pytest.mark.parametrize("targets", [("nope",), ("q_proj", "nope"), "nope"])
+def test_a_module_that_the_model_lacks_is_refused(targets):
+    config = LoraConfig(rank=4, alpha=8.0, target_modules=targets)
+    with pytest.raises(ConfigError, match=r"no module 'nope'.*down_proj, gate_proj.*or all-linear"):
+        add_adapter(random_model("qwen2"), config, seed=1)
+
+
+def test_an_adapter_of_another_rank_is_refused(tmp_path):
+    save_adapter(adapted(), tmp_path)
+    other = random_model("qwen2")
+    add_adapter(other, LoraConfig(rank=2, alpha=8.0, target_modules="all-linear"), seed=1)
+    with pytest.raises(FileError, match=r"adapter\.safetensors has no .* of shape"):
+        load_adapter(other, tmp_path)
+    (tmp_path / "adapter.safetensors").write_bytes(b"cut")
+    with pytest.raises(FileError, match=r"adapter\.safetensors is no safetensors file"):
+        load_adapter(other, tmp_path)
 
 
 def trained(model) -> dict[str, torch.nn.Parameter]:

@@ -1,0 +1,150 @@
+"""Files that people, other programs and full disks may have broken: an error names the file and says what to do."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ragen.errors import ConfigError, FileError
+
+LONGEST_TEXT = 200
+"""Characters of a parser's message that are shown."""
+LONGEST_HEADER = 10**8
+"""Bytes of a safetensors header; the format allows no more."""
+MIN_FREE_BYTES = 50 * 10**6
+"""A run writes its configuration, metrics and episodes at least."""
+
+
+def read_text(path: Path) -> str:
+    """A text file as UTF-8."""
+    try:
+        return path.read_text(encoding="utf-8")
+    except FileNotFoundError as error:
+        what = "holds no " + path.name if path.parent.is_dir() else "does not exist"
+        raise FileError(f"{path.parent} {what}. Give the folder of a run.") from error
+    except OSError as error:
+        raise FileError(f"{path} cannot be read: {error.strerror}.") from error
+    except UnicodeDecodeError as error:
+        raise FileError(f"{path} is no text (byte {error.start} is no UTF-8). Was it cut or overwritten?") from error
+
+
+def read_json(path: Path) -> Any:
+    text = read_text(path)
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise FileError(f"{path} is no JSON: {_short(error)}. Was it cut or overwritten?") from error
+
+
+def read_object(path: Path) -> dict[str, Any]:
+    """A JSON file that holds an object."""
+    content = read_json(path)
+    if not isinstance(content, dict):
+        raise FileError(f"{path}: expected a JSON object, got {type(content).__name__}. Was it overwritten?")
+    return content
+
+
+def read_yaml(path: Path) -> dict[str, Any]:
+    """A YAML file that holds a mapping."""
+    import yaml
+
+    text = read_text(path)
+    try:
+        content = yaml.safe_load(text)
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        raise FileError(f"{path} is no YAML: {_short(error)}. Was it cut or edited?") from error
+    if not isinstance(content, dict):
+        raise FileError(f"{path}: expected a mapping of keys, got {type(content).__name__}. Was it cut or overwritten?")
+    return content
+
+
+def value_at(tree: Any, key: str, source: Path) -> Any:
+    """The value of a dotted key in the content of a file: ("a.b") -> tree["a"]["b"]."""
+    for name in key.split("."):
+        if not isinstance(tree, dict) or name not in tree:
+            raise FileError(f"{source} has no key {key}. Was it written by something else?")
+        tree = tree[name]
+    return tree
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StoredTensor:
+    """One tensor of a safetensors file, as its header tells it."""
+
+    dtype: str
+    shape: tuple[int, ...]
+
+
+def read_tensor_header(path: Path) -> dict[str, StoredTensor]:
+    """The tensors of a safetensors file by name; a file that is cut short or something else is an error.
+
+    The file is eight bytes with the length of a JSON header, the header, and the numbers.
+    """
+    try:
+        size = path.stat().st_size
+        with path.open("rb") as file:
+            length = int.from_bytes(file.read(8), "little")
+            if size < 8 or length > min(size - 8, LONGEST_HEADER):
+                raise FileError(f"{path} is no safetensors file, or was cut short ({size:,} bytes). Copy it again.")
+            header = json.loads(file.read(length))
+        tensors = {
+            name: StoredTensor(dtype=str(entry["dtype"]), shape=tuple(map(int, entry["shape"])))
+            for name, entry in header.items()
+            if name != "__metadata__"
+        }
+        end = max((int(entry["data_offsets"][1]) for name, entry in header.items() if name in tensors), default=0)
+    except OSError as error:
+        raise FileError(f"{path} cannot be read: {error.strerror}.") from error
+    except (ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError) as error:
+        raise FileError(f"{path} is no safetensors file: its header cannot be read. Copy it again.") from error
+    if 8 + length + end != size:
+        raise FileError(
+            f"{path} was cut short or changed: {size:,} bytes instead of {8 + length + end:,}. Copy it again."
+        )
+    return tensors
+
+
+def check_writable(folder: Path, key: str, *, num_bytes: int = 0) -> None:
+    """Refuse a folder that cannot be made, cannot be written to, or lies on a disk without `num_bytes` left.
+
+    Nothing is created: the nearest folder that exists is asked.
+    """
+    if "\0" in str(folder):
+        raise ConfigError(f"{key} holds a zero byte. Give another folder.")
+    existing = folder.absolute()
+    while not _exists(existing, key):
+        if len(os.fsencode(existing.name)) > os.pathconf("/", "PC_NAME_MAX"):
+            raise ConfigError(f"{key}: the name {existing.name[:40]}... is too long for a folder. Give a shorter one.")
+        existing = existing.parent
+    if not existing.is_dir():
+        raise ConfigError(f"{key}={folder}: {existing} is a file. Give another folder, or move the file.")
+    if not os.access(existing, os.W_OK | os.X_OK):
+        raise ConfigError(
+            f"{key}={folder}: {existing} is not writable. Give another folder, or change its permissions."
+        )
+    free, needed = shutil.disk_usage(existing).free, max(num_bytes, MIN_FREE_BYTES)
+    if free < needed:
+        raise ConfigError(
+            f"{key}={folder}: {free / 1e6:,.0f} MB are free there, and one checkpoint with its log needs about "
+            f"{needed / 1e6:,.0f} MB. Free some space, or give another folder."
+        )
+
+
+def _exists(path: Path, key: str) -> bool:
+    try:
+        path.lstat()
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError as error:
+        if error.errno in (36, 40) and path.parent != path:  # a name that is too long, or links in a circle
+            return False
+        raise ConfigError(f"{key}: {path} cannot be used: {error.strerror}. Give another folder.") from error
+    return True
+
+
+def _short(error: Exception) -> str:
+    return " ".join(str(error).split())[:LONGEST_TEXT] or type(error).__name__

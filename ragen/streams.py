@@ -1,0 +1,73 @@
+"""Standard output and error whose reader may leave: `ragen show RUN | head`, `python train.py | less`."""
+
+from __future__ import annotations
+
+import io
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+READER_GONE = "The reader of this output is gone. The work goes on; what it logs is in the run directory."
+
+
+class LastingStream:
+    """A text stream that goes to nowhere once its reader has left, instead of ending the program."""
+
+    def __init__(self, stream: Any, on_loss: Callable[[], None]) -> None:
+        self._stream = stream
+        self._on_loss = on_loss
+
+    def write(self, text: str) -> int:
+        try:
+            return self._stream.write(text)
+        except BrokenPipeError:
+            self._lose()
+            return len(text)
+
+    def flush(self) -> None:
+        try:
+            self._stream.flush()
+        except BrokenPipeError:
+            self._lose()
+
+    def _lose(self) -> None:
+        discard(self._stream)
+        self._on_loss()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+
+@contextmanager
+def outliving_readers() -> Iterator[None]:
+    """Within: whoever reads the output may leave. The other stream says so once."""
+    before = sys.stdout, sys.stderr
+    said: list[str] = []
+
+    def tell() -> None:
+        if not said:
+            said.append(READER_GONE)
+            print(READER_GONE, file=sys.stderr, flush=True)
+
+    sys.stdout, sys.stderr = LastingStream(before[0], tell), LastingStream(before[1], tell)  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        sys.stdout.flush()
+        sys.stdout, sys.stderr = before
+
+
+def discard(stream: Any) -> None:
+    """Send what a stream still holds, and all that follows, to nowhere. Python would complain at its exit."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, stream.fileno())
+    os.close(nowhere)
+
+
+def show_everything() -> None:
+    """Characters that the terminal's encoding lacks are printed as escapes, not as a UnicodeEncodeError."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")

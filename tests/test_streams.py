@@ -1,0 +1,66 @@
+"""A reader who leaves ends commands that print, and not those that work."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from ragen.streams import READER_GONE
+
+REPOSITORY = Path(__file__).parents[1]
+
+WORK = """
+import sys
+from ragen.errors import reporting_errors
+def work():
+    for number in range(3):
+        sys.stdin.readline()
+        print("x" * 70_000, flush=True)
+    open(sys.argv[1], "w").write("done")
+sys.exit(reporting_errors(work, outlives_reader=sys.argv[2] == "long"))
+"""
+
+
+def run(out: Path, kind: str, *, has_stderr: bool) -> tuple[int, str]:
+    """Exit status and standard error of a program whose reader leaves after the first characters."""
+    child = subprocess.Popen(
+        [sys.executable, "-c", WORK, out, kind],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE if has_stderr else subprocess.STDOUT,
+        cwd=REPOSITORY,
+        text=True,
+    )
+    assert child.stdin and child.stdout
+    child.stdin.write("go\n")
+    child.stdin.flush()
+    child.stdout.read(10)
+    child.stdout.close()
+    child.stdin.write("go\ngo\n")
+    child.stdin.close()
+    said = ""
+    if child.stderr:
+        with child.stderr:
+            said = child.stderr.read()
+    return child.wait(timeout=60), said
+
+
+def test_long_work_outlives_its_reader_and_says_so_once(tmp_path: Path):
+    assert run(tmp_path / "a", "long", has_stderr=True) == (0, READER_GONE + "\n")
+    assert run(tmp_path / "b", "long", has_stderr=False) == (0, "")
+    assert (tmp_path / "a").exists() and (tmp_path / "b").exists()
+
+
+def test_a_command_that_prints_ends_quietly_with_its_reader(tmp_path: Path):
+    assert run(tmp_path / "a", "short", has_stderr=True) == (0, "")
+    assert not (tmp_path / "a").exists()
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
+def test_letters_that_a_terminal_lacks_are_escaped(encoding: str):
+    code = "from ragen.errors import reporting_errors; reporting_errors(lambda: print('a √'))"
+    environment = os.environ | {"PYTHONIOENCODING": encoding}
+    done = subprocess.run([sys.executable, "-c", code], cwd=REPOSITORY, env=environment, capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (0, "a \\u221a\n")
