@@ -28,14 +28,16 @@ class Status(StrEnum):
     CONTEXT_FULL = "context_full"
     """The next prompt and a full answer no longer fitted into max_model_len."""
     ENV_ERROR = "env_error"
-    """The environment raised; `Episode.error` says what."""
+    """The environment raised, or returned what no environment may; `Episode.error` says what."""
+    ENV_TIMEOUT = "env_timeout"
+    """The environment did not return within the tag's step_timeout."""
     ENGINE_ERROR = "engine_error"
     """The engine gave up on a reply; `Episode.error` says why."""
 
     @property
     def is_fault(self) -> bool:
         """The machinery failed, not the agent: the episode says nothing about the policy."""
-        return self in (Status.ENV_ERROR, Status.ENGINE_ERROR)
+        return self in (Status.ENV_ERROR, Status.ENV_TIMEOUT, Status.ENGINE_ERROR)
 
 
 @dataclass(kw_only=True, slots=True)
@@ -134,8 +136,8 @@ class Group:
 
     @property
     def is_complete(self) -> bool:
-        """No member was lost to a fault; only complete groups are trained on."""
-        return not any(episode.status.is_fault for episode in self.episodes)
+        """Every member gave a reply and none was lost to a fault; only complete groups are trained on."""
+        return all(episode.turns and not episode.status.is_fault for episode in self.episodes)
 
 
 def group_episodes(episodes: Iterable[Episode]) -> list[Group]:

@@ -118,7 +118,7 @@ class CollapseDetectionConfig:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class EnvTag:
-    """One row of custom_envs. The last three fields have defaults, so that a new tag is four lines."""
+    """One row of custom_envs. The last four fields have defaults, so that a new tag is four lines."""
 
     env_type: Annotated[str, "Name of the environment in ragen.env.registry."]
     max_actions_per_traj: Annotated[int, "Most actions of an episode."]
@@ -126,6 +126,7 @@ class EnvTag:
     max_tokens: Annotated[int, "Length of a reply as told to the model; the limit is rollout.response_length."]
     parallel_friendly: Annotated[bool, "The environment may be stepped from several threads."] = False
     max_workers: Annotated[int, "Threads that step this tag when it is parallel_friendly."] = 1
+    step_timeout: Annotated[float | None, "Seconds that a step or reset may take; null is no limit."] = 60.0
     env_config: Annotated[dict[str, Any] | None, "Options of the environment's own config class."] = None
 
 

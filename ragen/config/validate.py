@@ -59,6 +59,11 @@ def check_tag_table(config: Config) -> None:
                 raise ConfigError(
                     f"custom_envs.{name}.{field} is {value}. Set it to a number at least 1 and at most 10^9."
                 )
+        if tag.step_timeout is not None and not 0 < tag.step_timeout < math.inf:
+            raise ConfigError(
+                f"custom_envs.{name}.step_timeout is {tag.step_timeout}. Set a number of seconds above 0, or null for "
+                "no limit."
+            )
         if tag.max_workers > 1 and not tag.parallel_friendly:
             raise ConfigError(
                 f"custom_envs.{name}.max_workers is {tag.max_workers}, but parallel_friendly is False. "

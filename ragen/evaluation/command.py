@@ -118,7 +118,7 @@ def report(config: Config, results: Sequence[Result]) -> None:
     for result in results:
         cuts = {key: value for key, value in result.metrics().items() if value and key.startswith("faults/")}
         if cuts:
-            first = next(episode.error for episode in result.episodes if episode.error)
+            first = next(episode.error for episode in result.episodes if episode.status.is_fault)
             console.print(f"{result.policy}: {cuts}; the first: {first}", soft_wrap=True)
         if num_full := sum(episode.status is Status.CONTEXT_FULL for episode in result.episodes):
             console.print(

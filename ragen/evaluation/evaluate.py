@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from statistics import fmean
 
 from ragen.config.schema import Config
+from ragen.llm_agent.agent_proxy import refuse_when_nothing_fits
 from ragen.llm_agent.build import Agent, sampling_params
 from ragen.llm_agent.es_manager import EsManager
 from ragen.llm_agent.metrics import episode_metrics, rollout_metrics, success
@@ -52,6 +53,7 @@ def evaluate_model(config: Config, agent: Agent, environments: EsManager, modes:
                 params=params,
                 on_episode=on_episode,
             )
+        refuse_when_nothing_fits(episodes)
         results.append(Result(policy=name, episodes=episodes))
     return results
 
@@ -69,7 +71,7 @@ def evaluate_references(config: Config, environments: EsManager) -> list[Result]
 def _has_solver(environments: EsManager, tag: str) -> bool:
     seat = next(seat for seat in environments.seats if seat.tag == tag)
     seat.reset(seat.seed)
-    return seat.env.solve() is not None
+    return not seat.error and seat.solve() is not None
 
 
 COLUMNS = ("policy", "success [95 %]", "pass@k", "reward", "actions", "valid", "effective", "turns")

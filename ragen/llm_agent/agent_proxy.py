@@ -5,16 +5,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import dataclass, field
 
 from ragen.config.schema import AgentProxyConfig
 from ragen.engine.base import Completion, Engine, Request, SamplingParams, StopReason
 from ragen.env.rng import fixed_hash
+from ragen.errors import ConfigError
 from ragen.llm_agent.chat import Chat
 from ragen.llm_agent.ctx_manager import CtxManager, Prompt
-from ragen.llm_agent.es_manager import EsManager, Seat, TurnOutcome
+from ragen.llm_agent.es_manager import EsManager, PendingTurn, Seat, TurnOutcome
 from ragen.llm_agent.parsing import ANSWER, THINK, ParsedReply, parse_reply
 from ragen.types import Episode, Status, Turn
 
@@ -72,7 +73,7 @@ class AgentProxy:
         `on_episode` is called as episodes end; the result is in the order of the seats.
         """
         plays = [self._start(seat) for seat in environments.reset(base_seed)]
-        running: dict[Future[TurnOutcome], int] = {}
+        running: dict[Future[None], tuple[int, PendingTurn]] = {}
         num_open = num_replies = 0
 
         def advance(session: int) -> None:
@@ -87,28 +88,30 @@ class AgentProxy:
                 num_open -= 1
                 on_episode(play.episode)
 
-        def settle(session: int, outcome: TurnOutcome) -> None:
-            self._finish_turn(plays[session], outcome)
+        def settle(session: int, turn: PendingTurn | None) -> None:
+            if turn is not None:  # else the engine failed and the environment was not asked
+                self._finish_turn(plays[session], turn.outcome())
             advance(session)
 
         num_open = len(plays)
         for session in range(len(plays)):
             advance(session)
         while num_open:
-            for completion in self.engine.step() if num_replies else ():
-                num_replies -= 1
-                play = plays[completion.session]
-                actions = self._read_reply(play, completion)
-                outcome = environments.play(play.seat, actions) if actions is not None else TurnOutcome()
-                if isinstance(outcome, Future):
-                    running[outcome] = completion.session
+            completions = self.engine.step() if num_replies else []
+            num_replies -= len(completions)
+            turns = {c.session: self._read_reply(plays[c.session], c) for c in completions}
+            environments.play([turn for turn in turns.values() if turn is not None])
+            for session, turn in turns.items():
+                if turn is not None and turn.future is not None:
+                    running[turn.future] = session, turn
                 else:
-                    settle(completion.session, outcome)
+                    settle(session, turn)
             if running:
                 # With replies still being written only what is done is collected; else wait for an environment.
                 done, _ = wait(running, timeout=0 if num_replies else None, return_when=FIRST_COMPLETED)
                 for future in done:
-                    settle(running.pop(future), future.result())
+                    session, turn = running.pop(future)
+                    settle(session, turn)
         return [play.episode for play in plays]
 
     def _start(self, seat: Seat) -> _Play:
@@ -121,7 +124,7 @@ class AgentProxy:
             level=seat.level,
         )
         if seat.error:
-            episode.status, episode.error = Status.ENV_ERROR, seat.error
+            episode.status, episode.error = _fault(seat.is_hung), seat.error
         else:
             episode.system = self.ctx.system(seat)
             episode.final_observation = seat.observation
@@ -132,10 +135,13 @@ class AgentProxy:
         episode = play.episode
         if episode.status is not Status.OUT_OF_TURNS or len(episode.turns) >= self.agent.max_turn:
             return False
-        play.prompt = self.ctx.next_prompt(play.seat, episode, play.context_ids)
-        if play.prompt is None:
+        prompt = self.ctx.next_prompt(play.seat, episode, play.context_ids)
+        if len(prompt.context_ids) > self.ctx.max_prompt:
             episode.status = Status.CONTEXT_FULL
-        return play.prompt is not None
+            episode.error = "" if episode.turns else self.ctx.no_room(play.seat.tag, len(prompt.context_ids))
+            return False
+        play.prompt = prompt
+        return True
 
     def _request(self, session: int, play: _Play, noise_seed: int, params: SamplingParams) -> Request:
         assert play.prompt is not None
@@ -148,8 +154,8 @@ class AgentProxy:
             seed=fixed_hash(noise_seed, seat.seed, seat.group_id, seat.member, turn),
         )
 
-    def _read_reply(self, play: _Play, completion: Completion) -> list[str] | None:
-        """Record a reply as a new turn and return its actions; None when the engine failed."""
+    def _read_reply(self, play: _Play, completion: Completion) -> PendingTurn | None:
+        """Record a reply as a new turn and return what it asks of the environment; None when the engine failed."""
         prompt, episode = play.prompt, play.episode
         assert prompt is not None
         if completion.stop_reason is StopReason.ERROR:
@@ -178,7 +184,7 @@ class AgentProxy:
             num_dropped_turns=prompt.num_dropped_turns,
         )
         play.context_ids = prompt.context_ids + completion.token_ids
-        return parsed.actions
+        return PendingTurn(play.seat, parsed.actions)
 
     def _text(self, completion: Completion) -> str:
         if self.chat is not None:
@@ -190,8 +196,7 @@ class AgentProxy:
     def _finish_turn(self, play: _Play, outcome: TurnOutcome) -> None:
         """Add what the environment did to the turn, and decide whether the episode goes on."""
         episode, turn = play.episode, play.turn
-        if turn is None:  # the engine failed, the environment was not asked
-            return
+        assert turn is not None, "a reply was recorded"
         play.turn = None
         turn.executed, turn.reward, turn.info = outcome.executed, outcome.reward, outcome.info
         turn.num_dropped_actions += outcome.num_dropped
@@ -199,11 +204,21 @@ class AgentProxy:
         episode.turns.append(turn)
         episode.final_observation = play.seat.observation
         if outcome.error:
-            episode.status, episode.error = Status.ENV_ERROR, outcome.error
+            episode.status, episode.error = _fault(outcome.is_hung), outcome.error
         elif outcome.is_done:
             episode.status = Status.SOLVED if outcome.is_success else Status.FAILED
         elif outcome.is_out_of_actions:
             episode.status = Status.OUT_OF_ACTIONS
+
+
+def _fault(is_hung: bool) -> Status:
+    return Status.ENV_TIMEOUT if is_hung else Status.ENV_ERROR
+
+
+def refuse_when_nothing_fits(episodes: Sequence[Episode]) -> None:
+    """One level may be too long for the context; when all are, the configuration is wrong."""
+    if episodes and all(episode.status is Status.CONTEXT_FULL and not episode.turns for episode in episodes):
+        raise ConfigError(f"{episodes[0].error} No level of the rollout fits.")
 
 
 if __name__ == "__main__":

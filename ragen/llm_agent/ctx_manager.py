@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from ragen.config.schema import AgentProxyConfig
-from ragen.errors import ConfigError
 from ragen.llm_agent.chat import Chat
 from ragen.llm_agent.es_manager import Seat
 from ragen.llm_agent.prompts import summary, system_message, user_message
@@ -42,19 +41,18 @@ class CtxManager:
             seat, action_sep=self.agent.action_sep, max_actions_per_turn=self.agent.max_actions_per_turn
         )
 
-    def next_prompt(self, seat: Seat, episode: Episode, context_ids: list[int]) -> Prompt | None:
-        """The prompt of the next turn; None when it does not fit. `context_ids`: the last prompt and its reply."""
+    def next_prompt(self, seat: Seat, episode: Episode, context_ids: list[int]) -> Prompt:
+        """The prompt of the next turn; it may exceed `max_prompt`. `context_ids`: the last prompt and its reply."""
         user = user_message(seat, episode.turns, enable_think=self.agent.enable_think)
-        prompt = _BUILDERS[self.agent.context_window_mode](self, episode, user, context_ids)
-        if len(prompt.context_ids) <= self.max_prompt:
-            return prompt
-        if not episode.turns:
-            raise ConfigError(
-                f"The first prompt of {seat.tag} has {len(prompt.context_ids)} tokens; with a reply of "
-                f"response_length={self.response_length} it exceeds max_model_len={self.max_model_len}. Raise "
-                "actor_rollout_ref.rollout.max_model_len or lower response_length."
-            )
-        return None
+        return _BUILDERS[self.agent.context_window_mode](self, episode, user, context_ids)
+
+    def no_room(self, tag: str, num_tokens: int) -> str:
+        """Why an episode ended before its first reply."""
+        return (
+            f"The first prompt of {tag} has {num_tokens} tokens; with a reply of "
+            f"response_length={self.response_length} it exceeds max_model_len={self.max_model_len}. Raise "
+            "actor_rollout_ref.rollout.max_model_len or lower response_length."
+        )
 
     def _full(self, episode: Episode, user: str, context_ids: list[int]) -> Prompt:
         """The whole conversation: only the new user message is added to it."""

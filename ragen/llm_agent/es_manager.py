@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass, field
+from typing import Any
 
 from ragen.config.schema import EnvSetConfig, EnvTag
-from ragen.env import Env, make_env
+from ragen.env import Env, StepResult, boundary
+from ragen.env.boundary import MAX_REWARD, EnvFault, Level
 from ragen.env.rng import fixed_hash
+from ragen.llm_agent.env_calls import Fault, TagCalls, make_envs, result_of
+from ragen.llm_agent.env_threads import Clock, EnvTimeout, Work
+from ragen.text import printable
 
 
 @dataclass(kw_only=True, slots=True)
@@ -18,7 +22,9 @@ class Seat:
 
     tag: str
     spec: EnvTag
-    env: Env
+    calls: TagCalls
+    env: Env | None
+    """None where it could not be made, or was given up because it hung: the next episode begins with a new one."""
     group_id: int
     member: int
     seed: int = 0
@@ -27,12 +33,18 @@ class Seat:
     observation: str = ""
     num_actions: int = 0
     """Actions executed in this episode."""
-    action_ids: dict[str, int] = field(default_factory=dict)
+    reward: float = 0.0
+    """Sum of the rewards of this episode."""
+    actions: dict[Any, str] = field(default_factory=dict)
+    """Action id -> name, for the current level."""
+    action_ids: dict[str, Any] = field(default_factory=dict)
     """Lower-case action name -> id, for the current level."""
     notes: str = ""
     """What the environment adds to the system message, for the current level."""
     error: str = ""
     """Why the environment failed, empty while it works."""
+    is_hung: bool = False
+    """It failed by not returning in time."""
 
     @property
     def num_actions_left(self) -> int:
@@ -40,14 +52,65 @@ class Seat:
 
     def reset(self, seed: int) -> None:
         """Start a new episode on the level of `seed`."""
-        self.seed, self.num_actions, self.error, self.observation, self.level = seed, 0, "", "", ""
-        try:
-            self.observation = _text(self.env.reset(seed, self.member))
-            self.action_ids = {name.lower(): action for action, name in self.env.actions.items()}
-            self.notes = self.env.notes()
-            self.level = f"{fixed_hash(self.spec.env_type, self.env.level_content() or self.observation):016x}"
-        except Exception as error:  # any environment may fail in any way; its own episode ends, the others go on
-            self.error = _describe(error)
+        [started] = self.calls.run([self.starting(seed)])
+        self.begin(seed, started)
+
+    def starting(self, seed: int) -> Work[tuple[Env, Level]]:
+        """The calls that start an episode, in an environment that is made where there is none."""
+        old_env, spec, member = self.env, self.spec, self.member
+
+        def work(clock: Clock) -> tuple[Env, Level]:
+            clock.start("making the environment")
+            env = old_env or boundary.make(spec.env_type, spec.env_config)
+            clock.start("reset")
+            return env, boundary.start(env, seed, member)
+
+        return work
+
+    def begin(self, seed: int, started: tuple[Env, Level] | Fault) -> None:
+        """Take over what `starting` brought."""
+        self.seed, self.num_actions, self.reward, self.observation = seed, 0, 0.0, ""
+        self.error, self.is_hung, self.level = "", False, ""
+        if isinstance(started, Exception):
+            self.fail(started)
+            return
+        self.env, level = started
+        self.observation, self.actions, self.notes = level.observation, level.actions, level.notes
+        self.action_ids = {name.strip().lower(): action for action, name in level.actions.items()}
+        self.level = f"{fixed_hash(self.spec.env_type, printable(level.content or level.observation)):016x}"
+
+    def fail(self, fault: Fault) -> None:
+        """The environment ends its own episode; the others go on."""
+        self.error, self.is_hung = self.calls.describe(fault), isinstance(fault, EnvTimeout)
+        where = f"level {self.seed}, member {self.member}"
+        if self.is_hung:
+            self.env = None
+            self.calls.report("hung", f"{where}: {self.error}. It is given up, the next episode gets a new environment")
+        else:
+            self.calls.report("error", f"an environment failed ({where}): {self.error}", getattr(fault, "trace", ""))
+
+    def solve(self) -> list[Any] | None:
+        """Action ids of a shortest solution from the current state; None where there is none or no solver."""
+        return self._ask(boundary.solve)
+
+    def hint(self) -> str:
+        """A short true sentence about the current state, empty where there is none."""
+        return self._ask(boundary.hint) or ""
+
+    def _ask(self, question: Any) -> Any:
+        env = self.env
+        if env is None:
+            return None
+
+        def work(clock: Clock) -> Any:
+            clock.start("a question", is_limited=False)  # a solver may search for a while
+            return question(env)
+
+        [found] = self.calls.run([work])
+        if isinstance(found, Exception):
+            self.calls.report("question", f"solve or hint failed: {found}", getattr(found, "trace", ""))
+            return None
+        return found
 
 
 @dataclass(kw_only=True, slots=True)
@@ -65,45 +128,84 @@ class TurnOutcome:
     is_success: bool = False
     is_out_of_actions: bool = False
     error: str = ""
+    is_hung: bool = False
+
+
+class PendingTurn:
+    """A turn whose actions an environment executes: the known ones, until the budget or the episode ends."""
+
+    def __init__(self, seat: Seat, actions: list[str]) -> None:
+        ids = seat.action_ids
+        self.seat = seat
+        self.known = [(name, ids[name.lower()]) for name in actions if name.lower() in ids]
+        self.is_invalid = len(self.known) < max(1, len(actions))
+        self.todo = self.known[: seat.num_actions_left]
+        self.results: list[StepResult] = []
+        self.fault: Fault | None = None
+        self.future: Future[None] | None = None
+        """Where several threads play the tag: done when the turn is."""
+
+    def work(self) -> Work[None]:
+        """The steps, for the thread that makes them."""
+        # The thread that runs this may be given up at any time: it reads nothing that changes and appends results.
+        env, todo, results, total = self.seat.env, self.todo, self.results, self.seat.reward
+        assert env is not None, "an episode without an environment has ended"
+
+        def work(clock: Clock) -> None:
+            reward = total
+            for name, action in todo:
+                clock.start(f"step({name})")
+                result = boundary.step(env, action)
+                if clock.is_given_up:
+                    return
+                reward += result.reward
+                if abs(reward) > MAX_REWARD:
+                    raise EnvFault(f"the rewards of the episode sum to {reward:g}; expected at most {MAX_REWARD:g}.")
+                results.append(result)
+                if result.is_done:
+                    return
+
+        return work
+
+    def outcome(self) -> TurnOutcome:
+        """What the turn did, once it is done; the seat moves on with it."""
+        seat, outcome = self.seat, TurnOutcome(is_invalid=self.is_invalid)
+        if self.future is not None:
+            self.fault = result_of(self.future)
+        if self.fault is not None:
+            seat.fail(self.fault)
+            outcome.error, outcome.is_hung = seat.error, seat.is_hung
+        for (name, _), result in zip(self.todo, list(self.results)):
+            seat.num_actions += 1
+            seat.reward += result.reward
+            seat.observation = result.observation
+            outcome.executed.append(name)
+            outcome.reward += result.reward
+            outcome.info |= result.info
+            outcome.is_done = result.is_done
+        if outcome.error:
+            return outcome
+        outcome.is_success = outcome.is_done and bool(outcome.info.get("success"))
+        outcome.info["manager_invalid_action"] = float(outcome.is_invalid)
+        outcome.num_dropped = len(self.known) - len(outcome.executed)
+        outcome.is_out_of_actions = seat.num_actions_left <= 0
+        return outcome
 
 
 def play_turn(seat: Seat, actions: list[str]) -> TurnOutcome:
-    """Execute the known actions in order, until the budget is used up or the episode ends."""
-    known = [(name, seat.action_ids[name.lower()]) for name in actions if name.lower() in seat.action_ids]
-    outcome = TurnOutcome(is_invalid=not known or len(known) < len(actions))
-    for name, action in known[: seat.num_actions_left]:
-        try:
-            result = seat.env.step(action)
-            observation, reward = _text(result.observation), float(result.reward)
-            info = {key: float(value) for key, value in result.info.items()}
-            if not math.isfinite(reward):
-                raise ValueError(f"the reward of {name} is {reward}")
-        except Exception as error:  # see Seat.reset
-            outcome.error = seat.error = _describe(error)
-            return outcome
-        seat.num_actions += 1
-        seat.observation = observation
-        outcome.executed.append(name)
-        outcome.reward += reward
-        outcome.info |= info
-        if result.is_done:
-            outcome.is_done = True
-            outcome.is_success = bool(info.get("success"))
-            break
-    outcome.info["manager_invalid_action"] = float(outcome.is_invalid)
-    outcome.num_dropped = len(known) - len(outcome.executed)
-    outcome.is_out_of_actions = seat.num_actions_left <= 0
-    return outcome
+    """Execute the known actions in order and wait for the end."""
+    turn = PendingTurn(seat, actions)
+    play_in_order([turn])
+    return turn.outcome()
 
 
-def _text(observation: object) -> str:
-    if not isinstance(observation, str):
-        raise TypeError(f"an observation must be a text, got {observation!r}")
-    return observation
-
-
-def _describe(error: Exception) -> str:
-    return f"{type(error).__name__}: {error}"
+def play_in_order(turns: Sequence[PendingTurn]) -> None:
+    """Do turns of one tag one after the other and wait for the end."""
+    turns = [turn for turn in turns if turn.todo]
+    if turns:
+        faults = turns[0].seat.calls.run([turn.work() for turn in turns])
+        for turn, fault in zip(turns, faults, strict=True):
+            turn.fault = fault
 
 
 class EsManager:
@@ -113,17 +215,17 @@ class EsManager:
         self.group_size = env_set.group_size
         self.num_groups = env_set.env_groups
         self.seats: list[Seat] = []
-        self._pools: dict[str, ThreadPoolExecutor] = {}
+        self._calls: dict[str, TagCalls] = {}
         group_id = 0
         for tag, num_groups in zip(env_set.env_configs.tags, env_set.env_configs.n_groups, strict=True):
             spec = custom_envs[tag]
+            calls = self._calls.setdefault(tag, TagCalls(tag, spec))
+            envs = iter(make_envs(calls, num_groups * self.group_size))
             for _ in range(num_groups):
                 for member in range(self.group_size):
-                    env = make_env(spec.env_type, spec.env_config)
-                    self.seats.append(Seat(tag=tag, spec=spec, env=env, group_id=group_id, member=member))
+                    seat = Seat(tag=tag, spec=spec, calls=calls, env=next(envs), group_id=group_id, member=member)
+                    self.seats.append(seat)
                 group_id += 1
-            if spec.parallel_friendly and spec.max_workers > 1:
-                self._pools[tag] = ThreadPoolExecutor(spec.max_workers, thread_name_prefix=f"env-{tag}")
 
     @property
     def env_types(self) -> list[str]:
@@ -131,25 +233,29 @@ class EsManager:
 
     def reset(self, base_seed: int) -> list[Seat]:
         """Put every environment on its level and return the seats."""
-        resets = []
-        for seat in self.seats:
-            pool = self._pools.get(seat.tag)
-            seed = base_seed + seat.group_id
-            if pool is None:
-                seat.reset(seed)
-            else:
-                resets.append(pool.submit(seat.reset, seed))
-        for done in resets:
-            done.result()
+        seeds = [base_seed + seat.group_id for seat in self.seats]
+        works: dict[TagCalls, list[Work[tuple[Env, Level]]]] = {calls: [] for calls in self._calls.values()}
+        for seat, seed in zip(self.seats, seeds, strict=True):
+            works[seat.calls].append(seat.starting(seed))
+        # Tags with several threads first: they work while the others are waited for.
+        futures = {calls: [calls.submit(work) for work in works[calls]] for calls in works if calls.is_parallel}
+        started = {calls: iter(calls.run(works[calls])) for calls in works if not calls.is_parallel}
+        started |= {calls: map(result_of, found) for calls, found in futures.items()}
+        for seat, seed in zip(self.seats, seeds, strict=True):
+            seat.begin(seed, next(started[seat.calls]))
         return self.seats
 
-    def play(self, seat: Seat, actions: list[str]) -> TurnOutcome | Future[TurnOutcome]:
-        """Do one turn: at once, or in the tag's thread pool where it has one."""
-        pool = self._pools.get(seat.tag)
-        return play_turn(seat, actions) if pool is None else pool.submit(play_turn, seat, actions)
+    def play(self, turns: Sequence[PendingTurn]) -> None:
+        """Do turns; of a tag with several threads they are under way when this returns, and have a `future`."""
+        for turn in turns:
+            if turn.seat.calls.is_parallel and turn.todo:
+                turn.future = turn.seat.calls.submit(turn.work())
+        for calls in self._calls.values():
+            if not calls.is_parallel:
+                play_in_order([turn for turn in turns if turn.seat.calls is calls])
 
     def close(self) -> None:
-        for pool in self._pools.values():
-            pool.shutdown(wait=False, cancel_futures=True)
+        for calls in self._calls.values():
+            calls.close([seat.env for seat in self.seats if seat.calls is calls and seat.env is not None])
         for seat in self.seats:
-            seat.env.close()
+            seat.env = None

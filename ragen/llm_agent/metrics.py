@@ -78,6 +78,7 @@ def truncation_ledger(episodes: Sequence[Episode]) -> Metrics:
         "truncation/turn_cap": float(sum(e.status is Status.OUT_OF_TURNS for e in episodes)),
         "truncation/action_budget": float(sum(e.status is Status.OUT_OF_ACTIONS for e in episodes)),
         "truncation/context": float(sum(e.status is Status.CONTEXT_FULL for e in episodes)),
+        "truncation/first_prompt": float(sum(e.status is Status.CONTEXT_FULL and not e.turns for e in episodes)),
         "truncation/dropped_turns": float(sum(turn.num_dropped_turns for turn in turns)),
         "truncation/dropped_actions": float(sum(turn.num_dropped_actions for turn in turns)),
         "truncation/reply_length": float(sum(turn.stop_reason == "length" for turn in turns)),
@@ -88,6 +89,7 @@ def truncation_ledger(episodes: Sequence[Episode]) -> Metrics:
 def _faults(episodes: Sequence[Episode]) -> Metrics:
     return {
         "faults/env_errors": float(sum(e.status is Status.ENV_ERROR for e in episodes)),
+        "faults/env_timeouts": float(sum(e.status is Status.ENV_TIMEOUT for e in episodes)),
         "faults/engine_errors": float(sum(e.status is Status.ENGINE_ERROR for e in episodes)),
         "faults/incomplete_groups": float(sum(not group.is_complete for group in group_episodes(episodes))),
     }

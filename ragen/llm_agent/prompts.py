@@ -16,7 +16,7 @@ FORMATS = {
 
 def system_message(seat: Seat, *, action_sep: str, max_actions_per_turn: int) -> str:
     """The task, the symbols, the actions and the budget."""
-    names = ", ".join(seat.env.actions.values())
+    names = ", ".join(seat.actions.values())
     budget = seat.spec.max_actions_per_traj
     if budget == 1:
         limits = "You have 1 action."

@@ -71,7 +71,7 @@ class Demonstrator:
         environments = self.environments[size]
         is_wanted = []
         for seat in environments.reset(chunk.first_seed):
-            plan = None if seat.error else seat.env.solve()
+            plan = None if seat.error else seat.solve()
             is_wanted.append(plan is not None and len(plan) <= self.max_plan)
         episodes = play_policy(
             self.config,

@@ -22,15 +22,14 @@ def policy_reply(seat: Seat, rng: Rng, *, noise: float, max_actions: int, sep: s
 
     With probability `noise` the actions are random, else the first ones of a shortest solution.
     """
-    env = seat.env
     num_actions = min(max_actions, seat.num_actions_left)
-    plan = env.solve()
+    plan = seat.solve()
     if plan and rng.random() >= noise:
         actions = plan[:num_actions]
     else:
-        actions = [rng.choice(list(env.actions)) for _ in range(num_actions)]
-    answer = f" {sep} ".join(env.actions[action] for action in actions) + "</answer>"
-    return f"{env.hint() or STUCK}</think><answer>{answer}" if enable_think else answer
+        actions = [rng.choice(list(seat.actions)) for _ in range(num_actions)]
+    answer = f" {sep} ".join(seat.actions[action] for action in actions) + "</answer>"
+    return f"{seat.hint() or STUCK}</think><answer>{answer}" if enable_think else answer
 
 
 def scripted_policy(config: Config, environments: EsManager, *, noise: float, seed: int) -> Callable[[Request], str]:

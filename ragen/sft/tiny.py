@@ -139,7 +139,7 @@ def make_tokenizer(recipe: Recipe) -> Any:
         config = family_config(recipe, 60, overrides)
         environments = EsManager(config.es_manager.train, config.custom_envs)
         episodes = play_policy(config, environments, noise=0.7, base_seed=DEMO_SEED, seed=1)
-        names |= {name for seat in environments.seats for name in seat.env.actions.values()}
+        names |= {name for seat in environments.seats for name in seat.actions.values()}
         for episode in episodes:
             texts += [episode.system] + [text for turn in episode.turns for text in (turn.user, turn.thought)]
     return build_tokenizer(texts, names)

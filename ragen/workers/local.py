@@ -12,6 +12,7 @@ from torch import Tensor
 
 from ragen.config.schema import Config
 from ragen.engine.base import SamplingParams
+from ragen.llm_agent.agent_proxy import refuse_when_nothing_fits
 from ragen.llm_agent.build import Agent
 from ragen.llm_agent.chat import Chat
 from ragen.llm_agent.es_manager import EsManager
@@ -53,6 +54,7 @@ class LocalWorkers:
         and every rollout starts from the same state, whatever came before."""
         episodes = self.agent.proxy.rollout(environments, base_seed=base_seed, noise_seed=noise_seed, params=params)
         self.agent.engine.sync()
+        refuse_when_nothing_fits(episodes)
         return episodes
 
     def synchronize(self) -> None:

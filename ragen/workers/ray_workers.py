@@ -11,6 +11,7 @@ from torch import Tensor
 
 from ragen.config.schema import Config
 from ragen.engine.base import SamplingParams
+from ragen.llm_agent.agent_proxy import refuse_when_nothing_fits
 from ragen.llm_agent.build import build_chat
 from ragen.llm_agent.es_manager import EsManager
 from ragen.types import Episode, Metrics
@@ -51,6 +52,7 @@ class RayWorkers(RankCalls):
             for number, actor in enumerate(self.actors)
         ]
         episodes = [episode for part in self.wait("play", calls)[::sharing] for episode in part]
+        refuse_when_nothing_fits(episodes)
         return sorted(episodes, key=lambda episode: (episode.group_id, episode.member))
 
     def logprobs(self, batch: Batch) -> tuple[Tensor, Tensor]:

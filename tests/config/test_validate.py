@@ -44,6 +44,7 @@ BAD = [
     (f"{TRAIN}.env_configs.tags=[Bandit,FrozenLake]", ["2 tags", "1 entries", "[8]", "one number per tag"]),
     (f"{TRAIN}.env_configs.n_groups=[4]", ["n_groups sums to 4", "env_groups is 8", f"{TRAIN}.env_groups=4"]),
     (f"{TRAIN}.env_configs.tags=[] {TRAIN}.env_configs.n_groups=[]", ["n_groups is []", "at least one tag"]),
+    ("custom_envs.Bandit.step_timeout=0", ["step_timeout is 0", "or null"]),
     ("custom_envs.Bandit.max_workers=4", ["max_workers is 4", "parallel_friendly: True"]),
     ("trainer.n_gpus_per_node=2", ["1 GPUs (0)", "n_gpus_per_node is 2", "trainer.n_gpus_per_node=1"]),
     (f"{ROLLOUT}.tensor_model_parallel_size=2", ["tensor_model_parallel_size is 2", "1 GPUs", "divisor"]),

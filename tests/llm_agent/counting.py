@@ -71,7 +71,14 @@ class CountingEnv(Env):
         return self.config.notes
 
 
-def make_tag(env_type: str = "counting", *, max_actions: int = 6, max_workers: int = 1, **env_config: Any) -> EnvTag:
+def make_tag(
+    env_type: str = "counting",
+    *,
+    max_actions: int = 6,
+    max_workers: int = 1,
+    step_timeout: float | None = 60.0,
+    **env_config: Any,
+) -> EnvTag:
     return EnvTag(
         env_type=env_type,
         max_actions_per_traj=max_actions,
@@ -79,6 +86,7 @@ def make_tag(env_type: str = "counting", *, max_actions: int = 6, max_workers: i
         max_tokens=40,
         parallel_friendly=max_workers > 1,
         max_workers=max_workers,
+        step_timeout=step_timeout,
         env_config=env_config,
     )
 

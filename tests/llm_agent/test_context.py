@@ -6,10 +6,21 @@ import pytest
 
 from ragen.engine.scripted import ScriptedEngine
 from ragen.errors import ConfigError
+from ragen.llm_agent.agent_proxy import refuse_when_nothing_fits
 from ragen.llm_agent.chat import Chat
 from ragen.llm_agent.metrics import rollout_metrics
-from ragen.types import Episode, Status
-from tests.llm_agent.counting import RecordingEngine, answer, make_agent, rollout, script
+from ragen.types import Episode, Status, group_episodes
+from tests.llm_agent.counting import (
+    CountingConfig,
+    CountingEnv,
+    RecordingEngine,
+    answer,
+    make_agent,
+    make_seats,
+    rollout,
+    script,
+    statuses,
+)
 from tests.llm_agent.templates import family_tokenizer
 
 RESPONSE_LENGTH = 30
@@ -77,8 +88,32 @@ def test_a_limited_context_that_cannot_hold_the_present_turn_ends_the_episode():
 @pytest.mark.parametrize("mode", ["full", "limited_multi_turn", "single_turn"])
 def test_a_first_prompt_that_does_not_fit_is_an_error_that_names_the_keys(mode):
     length = prompt_lengths(play_tokens(mode, max_model_len=9999)[0])[0]
+    _, episode = play_tokens(mode, max_model_len=length + RESPONSE_LENGTH - 1)
+    assert episode.status is Status.CONTEXT_FULL and not episode.turns
     with pytest.raises(ConfigError, match=rf"{length} tokens.*response_length=30.*max_model_len={length + 29}"):
-        play_tokens(mode, max_model_len=length + RESPONSE_LENGTH - 1)
+        refuse_when_nothing_fits([episode])
+
+
+@pytest.mark.parametrize("mode", ["full", "limited_multi_turn", "single_turn"])
+def test_one_level_that_is_too_long_ends_its_own_episodes_and_is_counted(mode):
+    tokenizer = family_tokenizer("qwen2.5")
+    chat = Chat(tokenizer, forced_prefix="<think>", is_growing=mode != "single_turn")
+    seats = make_seats(num_groups=2, group_size=2)
+    seats.seats[0].env = Verbose(CountingConfig())
+    engine = ScriptedEngine(script(answer("Up || Up"), answer("Up")), tokenizer)
+    episodes = rollout(engine, chat, seats, make_agent(mode), response_length=30, max_model_len=3000)
+    seats.close()
+    refuse_when_nothing_fits(episodes)
+    assert statuses(episodes) == ["context_full", "solved", "solved", "solved"]
+    assert "first prompt of tag0" in episodes[0].error
+    assert [group.is_complete for group in group_episodes(episodes)] == [False, True]
+    metrics = rollout_metrics(episodes)
+    assert metrics["truncation/first_prompt"] == metrics["faults/incomplete_groups"] == 1
+
+
+class Verbose(CountingEnv):
+    def reset(self, seed: int, member: int = 0) -> str:
+        return super().reset(seed, member) + " and so on" * 2000
 
 
 def test_text_engines_have_no_token_limit_here():

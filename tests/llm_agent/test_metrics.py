@@ -124,6 +124,7 @@ def test_the_ledger_counts_everything_that_was_cut():
         "truncation/turn_cap": 1,
         "truncation/action_budget": 1,
         "truncation/context": 1,
+        "truncation/first_prompt": 0,
         "truncation/dropped_turns": 4,
         "truncation/dropped_actions": 3,
         "truncation/reply_length": 2,

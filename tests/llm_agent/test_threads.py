@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from typing import ClassVar
 
 import pytest
 
 from ragen.engine.scripted import ScriptedEngine
-from ragen.env import StepResult
+from ragen.env import REGISTRY, StepResult
 from ragen.llm_agent.es_manager import EsManager
 from ragen.types import Episode
 from tests.llm_agent.counting import (
@@ -112,9 +113,32 @@ def test_a_serial_tag_goes_on_while_another_tag_thinks_in_its_threads():
     assert statuses(episodes) == ["solved", "solved"]
 
 
-def test_a_tag_without_threads_is_stepped_by_the_caller():
-    names: list[str] = []
-    seats = make_seats()
-    seats.seats[0].env = WaitingEnv(lambda: names.append(threading.current_thread().name))
-    rollout(ScriptedEngine(script(answer("Up"))), seats=seats)
-    assert names == [threading.current_thread().name]
+class NamingEnv(CountingEnv):
+    """Remembers which threads make, reset, step and close it."""
+
+    names: ClassVar[set[str]] = set()
+
+    def __init__(self, config: CountingConfig) -> None:
+        super().__init__(config)
+        self.names.add(threading.current_thread().name)
+
+    def reset(self, seed: int, member: int = 0) -> str:
+        self.names.add(threading.current_thread().name)
+        return super().reset(seed, member)
+
+    def step(self, action: int) -> StepResult:
+        self.names.add(threading.current_thread().name)
+        return super().step(action)
+
+    def close(self) -> None:
+        self.names.add(threading.current_thread().name)
+
+
+@pytest.mark.parametrize("step_timeout", [None, 60.0])
+def test_a_tag_is_called_by_one_thread_its_own_where_time_is_limited(step_timeout, monkeypatch):
+    monkeypatch.setitem(REGISTRY, "naming", f"{__name__}:NamingEnv")
+    NamingEnv.names.clear()
+    seats = make_seats(make_tag("naming", step_timeout=step_timeout), num_groups=3)
+    rollout(ScriptedEngine(script(answer("Up || Up"), answer("Up"))), seats=seats)
+    seats.close()
+    assert NamingEnv.names == {threading.current_thread().name if step_timeout is None else "env-tag0-0"}

@@ -1,0 +1,232 @@
+"""The border to environments that others wrote: every call into one returns checked values or raises an EnvFault.
+
+An environment may do anything: raise, exit, return arrays, numbers without end or twenty megabytes of text. Behind
+this border there are texts, finite numbers and one kind of error, whose message can be stored and printed.
+"""
+
+from __future__ import annotations
+
+import math
+import traceback
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+from ragen.env.base import Env, StepResult
+from ragen.env.registry import make_env
+from ragen.errors import RagenError
+from ragen.text import MAX_ERROR, safe
+
+T = TypeVar("T")
+
+MAX_OBSERVATION = 1_000_000
+"""Characters of an observation or of notes; more fits into no context."""
+MAX_REWARD = 1e15
+"""Largest size of a reward, and of the sum of an episode: squares of more overflow in float32."""
+MAX_INFOS = 100
+"""Infos of a step, each of which becomes a metric."""
+MAX_NAME = 200
+"""Characters of an action's name or an info's key."""
+MAX_SHOWN = 200
+"""Characters of a wrong value that a message quotes."""
+NUM_CALLS_SHOWN = 4
+"""Last calls of a traceback that are logged."""
+
+
+class EnvFault(Exception):
+    """An environment failed. The text says how; it is short and printable."""
+
+    def __init__(self, text: str, *, trace: str = "") -> None:
+        super().__init__(text)
+        self.trace = trace
+        """The last lines of the traceback, where the environment raised."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Level:
+    """What an environment says at the start of an episode."""
+
+    observation: str
+    actions: dict[Any, str]
+    """Action id -> name."""
+    notes: str
+    content: str
+    """What makes the level this one; empty where its first observation does."""
+
+
+def make(env_type: str, env_config: Mapping[str, Any] | None) -> Env:
+    """A new environment; a wrong option stays the error of the user that it is."""
+    return guarded(make_env, env_type, env_config, passing=RagenError)
+
+
+def start(env: Env, seed: int, member: int) -> Level:
+    """Reset an environment and read what the first prompt needs."""
+    observation = guarded(env.reset, seed, member)
+    return Level(
+        observation=_checked(as_text, observation, "reset returned an observation"),
+        actions=_checked(as_actions, guarded(lambda: env.actions), "actions is"),
+        notes=_checked(as_text, guarded(lambda: env.notes()), "notes returned"),
+        content=_checked(as_text, guarded(lambda: env.level_content()), "level_content returned"),
+    )
+
+
+def step(env: Env, action: Any) -> StepResult:
+    """Do one action. The result is a copy: what the environment does to its own later changes nothing."""
+    result: Any = guarded(env.step, action)
+    parts = guarded(lambda: [getattr(result, name, _MISSING) for name in _RESULT])
+    for name, part in zip(_RESULT, parts):
+        if part is _MISSING:
+            raise EnvFault(f"step returned {quote(result)}, which has no {name}; expected a StepResult.")
+    observation, reward, is_done, info = parts
+    return StepResult(
+        observation=_checked(as_text, observation, "step returned an observation"),
+        reward=_checked(as_reward, reward, "step returned a reward"),
+        is_done=_checked(as_flag, is_done, "step returned is_done"),
+        info=_checked(as_info, info, "step returned an info"),
+    )
+
+
+_RESULT = ("observation", "reward", "is_done", "info")
+_MISSING = object()
+
+
+def solve(env: Env) -> list[Any] | None:
+    """The ids of a solution, or None."""
+    plan = guarded(env.solve)
+    return None if plan is None else guarded(list, plan)
+
+
+def hint(env: Env) -> str:
+    return _checked(as_text, guarded(env.hint), "hint returned")
+
+
+def guarded(call: Callable[..., T], *args: Any, passing: type[BaseException] | tuple[()] = ()) -> T:
+    """Call into an environment. Whatever it raises is an EnvFault, sys.exit() too; only Ctrl-C goes through."""
+    try:
+        return call(*args)
+    except (KeyboardInterrupt, EnvFault):
+        raise
+    except passing:
+        raise
+    except BaseException as error:
+        fault = EnvFault(describe(error), trace=_last_lines(error))
+    raise fault  # outside of the except block: what was raised may be large, and is not kept
+
+
+def describe(error: BaseException) -> str:
+    """Type, message and origin of an exception: "ValueError: no way (env.py:31 in step)"."""
+    name = type(error).__name__
+    try:
+        message = str.__str__(str(error))
+    except BaseException as second:  # an exception's own __str__ is the environment's code, too
+        message = f"(its message cannot be read: __str__ raised {type(second).__name__})"
+    frames = [(frame.f_code, line) for frame, line in traceback.walk_tb(error.__traceback__)]
+    # The first frame is the one that called the environment.
+    code, line = frames[-1] if len(frames) > 1 else (None, 0)
+    origin = f" ({Path(code.co_filename).name}:{line} in {code.co_name})" if code else ""
+    return safe(f"{name}: {message}" if message else name, MAX_ERROR - len(origin)) + origin
+
+
+def _last_lines(error: BaseException) -> str:
+    """The calls that led to an exception, the last few of them, in Python's form."""
+    calls = error.__traceback__.tb_next if error.__traceback__ else None  # without the one that is ours
+    try:
+        return safe("".join(traceback.format_tb(calls, limit=-NUM_CALLS_SHOWN)).rstrip())
+    except BaseException:  # reading its source may fail in any way
+        return ""
+
+
+def quote(value: object) -> str:
+    """A wrong value as a message shows it."""
+    try:
+        text = repr(value)
+    except BaseException as error:
+        text = f"a {type(value).__name__} whose repr raises {type(error).__name__}"
+    return " ".join(safe(text, MAX_SHOWN).split())
+
+
+# --- what values must be; a ValueError says what was expected
+
+
+def as_text(value: object) -> str:
+    if not isinstance(value, str):
+        raise ValueError("expected a text")
+    if len(value) > MAX_OBSERVATION:
+        raise ValueError(f"expected at most {MAX_OBSERVATION:,} characters, it has {len(value):,}")
+    return str.__str__(value)  # a subclass may behave in any way
+
+
+def as_number(value: Any) -> float:
+    """A finite number; 0-dimensional arrays and tensors count as numbers, texts and longer arrays do not."""
+    if isinstance(value, (str, bytes, bytearray)) or getattr(value, "ndim", 0) != 0:
+        raise ValueError("expected a number")
+    try:
+        number = float(value)
+    except OverflowError:
+        number = math.inf
+    except Exception as error:
+        raise ValueError("expected a number") from error
+    if not math.isfinite(number):
+        raise ValueError("expected a finite number")
+    return number
+
+
+def as_reward(value: Any) -> float:
+    number = as_number(value)
+    if abs(number) > MAX_REWARD:
+        raise ValueError(f"expected a number between -{MAX_REWARD:g} and {MAX_REWARD:g}")
+    return number
+
+
+def as_flag(value: Any) -> bool:
+    expected = "expected True or False"
+    try:
+        number = as_number(value)
+    except ValueError as error:
+        raise ValueError(expected) from error
+    if number not in (0, 1):
+        raise ValueError(expected)
+    return number == 1
+
+
+def as_info(value: Any) -> dict[str, float]:
+    if not isinstance(value, Mapping):
+        raise ValueError("expected a dictionary of numbers")
+    if len(value) > MAX_INFOS:
+        raise ValueError(f"expected at most {MAX_INFOS} entries, it has {len(value):,}")
+    info = {}
+    for key, entry in value.items():
+        if not (isinstance(key, str) and 0 < len(key) <= MAX_NAME and key.isprintable()):
+            raise ValueError(f"expected short texts as keys, got {quote(key)}")
+        try:
+            info[str.__str__(key)] = as_number(entry)
+        except ValueError as error:
+            raise ValueError(f"{error} for {key!r}, got {quote(entry)}") from error
+    return info
+
+
+def as_actions(value: Any) -> dict[Any, str]:
+    if not isinstance(value, Mapping) or not value:
+        raise ValueError("expected a dictionary: action id -> name")
+    actions = {}
+    for action, name in value.items():
+        if not (isinstance(name, str) and name.strip() and len(name) <= MAX_NAME):
+            raise ValueError(f"expected short texts as names, got {quote(name)}")
+        actions[action] = str.__str__(name)
+    if len({name.strip().lower() for name in actions.values()}) < len(actions):
+        raise ValueError("expected names that differ by more than capital letters")
+    return actions
+
+
+def _checked(check: Callable[[Any], T], value: object, what: str) -> T:
+    """The checked value; `what` begins the message: "step returned a reward 'much': expected a number."."""
+    try:
+        return check(value)
+    except ValueError as error:
+        wrong = safe(str(error))
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # a value's own methods are the environment's code, too
+        wrong = describe(error)
+    raise EnvFault(f"{what} {quote(value)}: {wrong}.")
