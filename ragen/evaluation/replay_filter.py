@@ -8,6 +8,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import yaml
@@ -25,6 +26,9 @@ from ragen.types import group_episodes
 
 PREFIX = "rollout_filter_"
 COLUMNS = ("filter", "kept", "ratio", "mean score kept", "groups in order of choice")
+TOTAL_COLUMNS = ("filter", "kept", "range", "empty", "score")
+OWN = "the run's own: "
+TRAINING = "train*"
 TOP_P_VALUES = (0.4, 0.6, 0.8, 0.9, 0.95, 0.98)
 
 
@@ -39,6 +43,13 @@ class Replay:
     num_incomplete: int
     """Groups left out beforehand because a member was lost to a fault; training leaves them out, too."""
     result: FilterResult
+
+    @property
+    def kept_scores(self) -> list[float]:
+        """The score of every group that is kept."""
+        kept_ids = set(self.result.kept_ids)
+        pairs = zip(self.result.group_ids, self.result.scores, strict=True)
+        return [score for group, score in pairs if group in kept_ids]
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -66,7 +77,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         help="try this one filter instead of the panel, e.g. rollout_filter_strategy=min_p rollout_filter_value=0.5; "
         "keys that are not given are those of the run",
     )
-    parser.add_argument("--files", default="*", metavar="PATTERN", help="only episode files whose name matches")
+    parser.add_argument(
+        "--files",
+        metavar="PATTERN",
+        help="episode files whose name matches (those of training, or all where there are none)",
+    )
+    parser.add_argument("--per-step", action="store_true", help="a table for every file, with the groups it would keep")
     parser.add_argument(
         "--reward-scale",
         type=float,
@@ -77,23 +93,31 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--json", action="store_true", help="one JSON object per file and filter")
     args = parser.parse_intermixed_args(argv)
     filters = choose_filters(args.path, args.overrides)
-    for file in select_files(args.path, args.files):
+    files = select_files(args.path, args.files)
+    done: list[list[Replay]] = []
+    for file in files:
         replays = replay(file, filters, reward_scale=args.reward_scale)
+        done.append(replays)
         if args.json:
             for each in replays:
                 print(json.dumps(each.to_json()))
-        else:
+        elif args.per_step or len(files) == 1:
             report(replays)
+    if len(files) > 1 and not args.json:
+        report_total(done)
     return 0
 
 
-def select_files(path: Path, pattern: str) -> list[Path]:
+def select_files(path: Path, pattern: str | None) -> list[Path]:
+    """The episode files that match, steps in their order; without a pattern those of training, or all."""
     if not path.exists():
         raise RagenError(f"{path} does not exist. Give a run directory or an episode file.")
-    files = [file for file in episode_files(path) if file.match(pattern) or Path(episode_name(file)).match(pattern)]
-    if not files:
+    files = episode_files(path)
+    wanted = pattern or TRAINING
+    chosen = [file for file in files if file.match(wanted) or Path(episode_name(file)).match(wanted)]
+    if pattern and not chosen:
         raise RagenError(f"No episode file of {path} matches {pattern!r}.")
-    return files
+    return chosen or files
 
 
 def replay(file: Path, filters: Mapping[str, FilterSettings], *, reward_scale: float = 1.0) -> list[Replay]:
@@ -130,15 +154,37 @@ def report(replays: Sequence[Replay]) -> None:
         console.print("Every group has one episode: nothing varies inside a group, so all deviations are 0.")
 
 
+def report_total(done: Sequence[Sequence[Replay]]) -> None:
+    """One table over all files, a row per filter."""
+    first = [replays[0] for replays in done]
+    num_groups, num_lost = sum(each.num_groups for each in first), sum(each.num_incomplete for each in first)
+    lost = f", {num_lost} incomplete ones left out" if num_lost else ""
+    title = f"{first[0].file} to {first[-1].file}: {len(done)} files, {num_groups} groups{lost}"
+    print_table(title, TOTAL_COLUMNS, [_total_row(replays) for replays in zip(*done, strict=True)])
+    console.print("kept: mean share of the groups of a file; empty: files that keep none.")
+    console.print("score: mean of the groups kept. --per-step shows each file.")
+
+
+def _total_row(replays: Sequence[Replay]) -> tuple[str, ...]:
+    """One filter over all files."""
+    ratios = [each.result.kept_ratio for each in replays]
+    scores = [score for each in replays for score in each.kept_scores]
+    return (
+        replays[0].filter.replace(OWN, "own: "),
+        f"{fmean(ratios):.2f}",
+        f"{min(ratios):.2f}-{max(ratios):.2f}",
+        str(sum(not each.kept_scores for each in replays)),
+        f"{fmean(scores):.3g}" if scores else "-",
+    )
+
+
 def _row(each: Replay) -> tuple[str, ...]:
-    result = each.result
-    kept_ids = set(result.kept_ids)
-    kept = [score for group, score in zip(result.group_ids, result.scores) if group in kept_ids]
+    result, kept = each.result, each.kept_scores
     return (
         each.filter,
         str(len(kept)),
         f"{result.kept_ratio:.2f}",
-        f"{sum(kept) / len(kept):.3g}" if kept else "-",
+        f"{fmean(kept):.3g}" if kept else "-",
         " ".join(map(str, result.selected_ids)) or "none",
     )
 
@@ -152,7 +198,7 @@ def choose_filters(path: Path, overrides: Sequence[str]) -> dict[str, FilterSett
     settings = build_settings(overrides, base=own or {})
     if overrides:
         return {describe(settings): settings}
-    filters = {f"the run's own: {describe(settings)}": settings} if own else {}
+    filters = {OWN + describe(settings): settings} if own else {}
     return filters | {describe(settings): settings for settings in panel()}
 
 

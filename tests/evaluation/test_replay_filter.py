@@ -44,12 +44,34 @@ def replay(capsys, *argv) -> list[dict]:
     return [json.loads(line) for line in capsys.readouterr().out.splitlines()]
 
 
-def test_every_file_gets_a_table_of_the_panel(run, capsys):
+def test_all_steps_are_one_table_of_the_panel(run, capsys):
     assert main([str(run)]) == 0
     text = capsys.readouterr().out
-    assert "train_step_1: 3 groups" in text and "train_step_2: 3 groups" in text
+    assert "train_step_1 to train_step_2: 2 files, 6 groups" in text
     for settings in panel():
         assert describe(settings) in text
+    (row,) = [line.split() for line in text.splitlines() if line.strip().startswith("top_p 1, zeros out")]
+    # Of three groups two and none are kept; the deviations of the two are 1.41 and 5.66.
+    assert row[4:] == ["0.33", "0.00-0.67", "1", "3.54"]
+
+
+def test_twenty_steps_fit_on_a_screen(run, capsys):
+    for step in range(3, 21):
+        RunDir(run).write_episodes(f"train_step_{step}", pair(4, 1, 1) + pair(5, 0, 2))
+    RunDir(run).write_episodes("val_step_20", [episode(0, 0, 1.0)])
+    assert main([str(run)]) == 0
+    lines = [line.rstrip() for line in capsys.readouterr().out.splitlines()]
+    assert "train_step_1 to train_step_20: 20 files, 42 groups" in lines[0]
+    assert len(lines) < 45 and max(map(len, lines)) <= 80
+
+
+def test_each_step_gets_a_table_on_request_and_the_steps_are_in_order(run, capsys):
+    RunDir(run).write_episodes("train_step_10", pair(4, 1, 1))
+    assert main([str(run), "--per-step", "rollout_filter_value=0.5"]) == 0
+    text = capsys.readouterr().out
+    titles = [line.split(":")[0] for line in text.splitlines() if ": 3 groups" in line or ": 1 groups" in line]
+    assert titles == ["train_step_1", "train_step_2", "train_step_10"]
+    assert "groups in order of choice" in text
 
 
 def test_the_panel_shows_what_each_filter_would_have_kept(run, capsys):
