@@ -6,7 +6,7 @@ this is its measurement. The metrics are described in docs/guide_gradient_analys
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from itertools import combinations
 from statistics import fmean
@@ -15,7 +15,7 @@ from typing import NamedTuple
 from ragen.algorithms.rollout_filter import BUCKET_MODES, FilterResult, FilterSettings, RolloutFilter
 from ragen.config.schema import Config, EnvSetConfig
 from ragen.config.seeds import clear_of, validation_levels
-from ragen.diagnostics.noise import cosine, measure_noise
+from ragen.diagnostics.noise import ROUNDING, cosine, measure_noise
 from ragen.env.rng import fixed_hash
 from ragen.llm_agent.build import sampling_params
 from ragen.llm_agent.es_manager import EsManager
@@ -114,6 +114,9 @@ class GradientReporter:
         gradients = self.workers.gradient_components(
             batch, {name: folds(batch, groups) for name, groups in buckets.items()}
         )
+        actor = self.config.actor_rollout_ref.actor
+        coefficients = {"task": 1.0, "entropy": abs(actor.entropy_coeff), "kl": actor.kl_loss_coef or 1.0}
+        least = ROUNDING * longest(gradients, coefficients)
         reports = {}
         for name, groups in (buckets | {"all": sorted(stds)}).items():
             chosen = {group: stds[group] for group in groups}
@@ -129,7 +132,12 @@ class GradientReporter:
                 "group_rv_count": float(len(groups)),
             }
             metrics |= bucket_metrics(found, num_samples, num_tokens)
-            metrics |= noise_metrics(found, seed=fixed_hash(self.train_seed, "gradient noise", step, name) % 2**63)
+            metrics |= noise_metrics(
+                found,
+                num_groups=len(groups),
+                directed={c for c, gradient in found.items() if gradient.norm > least * coefficients[c]},
+                seed=fixed_hash(self.train_seed, "gradient noise", step, name) % 2**63,
+            )
             reports[name] = BucketReport(metrics, chosen)
         return reports
 
@@ -162,21 +170,27 @@ def bucket_metrics(found: Mapping[str, Gradient], num_samples: int, num_tokens: 
     return metrics
 
 
-def noise_metrics(found: Mapping[str, Gradient], *, seed: int) -> Metrics:
-    """How much of each norm is signal, and the angles between the components."""
+def noise_metrics(found: Mapping[str, Gradient], *, num_groups: int, directed: Collection[str], seed: int) -> Metrics:
+    """How much of each norm is signal, and the angles between the components; only `directed` ones have a direction."""
     metrics: Metrics = {}
     for component, gradient in found.items():
-        noise = measure_noise(gradient.norm, gradient.sketches, gradient.masses, seed=seed)
-        if noise is not None:
-            metrics |= {
-                f"norm_low/{component}": noise.low,
-                f"norm_high/{component}": noise.high,
-                f"norm_debiased/{component}": noise.debiased,
-                f"split_half_cosine/{component}": noise.split_half_cosine,
-            }
-    for first, second in combinations(found, 2):
+        metrics[f"is_probed/{component}"] = 1.0
+        noise = measure_noise(gradient.norm, gradient.sketches, gradient.masses, num_groups=num_groups, seed=seed)
+        if noise is None:
+            continue
+        metrics |= {f"norm_debiased/{component}": noise.debiased, f"norm_one_group/{component}": noise.one_group}
+        if noise.low is not None and noise.high is not None:
+            metrics |= {f"norm_low/{component}": noise.low, f"norm_high/{component}": noise.high}
+        if component in directed:
+            metrics[f"split_half_cosine/{component}"] = noise.split_half_cosine
+    for first, second in combinations([component for component in found if component in directed], 2):
         metrics[f"cosine/{first}_{second}"] = cosine(found[first].sketches, found[second].sketches)
     return metrics
+
+
+def longest(gradients: Mapping[str, Mapping[str, Gradient]], coefficients: Mapping[str, float]) -> float:
+    """The longest gradient of any component and bucket, before its coefficient: what rounding is relative to."""
+    return max(row.norm / coefficients[component] for component, rows in gradients.items() for row in rows.values())
 
 
 def folds(batch: Batch, groups: Sequence[int]) -> list[list[int]]:

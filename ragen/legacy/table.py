@@ -132,7 +132,9 @@ TABLE: dict[str, Row] = {
     "training.rollout_tp_size": same(int, f"{ROLLOUT}.tensor_model_parallel_size"),
     "training.temperature": same(float, f"{ROLLOUT}.temperature, {ROLLOUT}.val_kwargs.temperature"),
     "training.total_epochs": used(
-        int, "trainer.total_training_steps", "total_epochs * train_data_num // train_batch_size"
+        int,
+        "trainer.total_training_steps",
+        "total_epochs * (train_data_num // train_batch_size): an epoch drops its incomplete batch",
     ),
     "training.total_training_steps": used(int, "trainer.total_training_steps", "empty counts epochs", is_optional=True),
     "training.use_kl_loss": used(

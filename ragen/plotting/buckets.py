@@ -91,8 +91,9 @@ class Analysis:
         return any(value != 0 for value in self.values(component))
 
     def why_zero(self, component: str) -> str:
-        """What to say of a term without any gradient; angles are logged only of terms that were probed."""
-        is_probed = any(key.startswith("cosine/") and component in key for key in self.buckets[0].metrics)
+        """What to say of a term without any gradient. Runs of earlier versions logged angles of terms that were on."""
+        logged = self.buckets[0].metrics
+        is_probed = any(key.startswith(("is_probed/", "cosine/")) and component in key for key in logged)
         name = COMPONENTS[component]
         return f"{name} is on, but zero in every bucket" if is_probed else f"{name} is off\n(zero in every bucket)"
 

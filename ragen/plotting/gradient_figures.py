@@ -41,6 +41,7 @@ COLORS = {"task": BLUE, "entropy": ORANGE, "kl": GREEN}
 REGULARIZERS = ("kl", "entropy")
 BUCKET_AXIS = "reward-variance bucket (Q1 lowest)"
 STD_AXIS = "reward std within a group"
+INTERVAL = "95 % of other batches"
 NORM_AXIS = "L2 norm of the gradient"
 
 
@@ -56,7 +57,9 @@ def draw_norms(analysis: Analysis) -> Figure:
             continue
         values, intervals = analysis.values(component), analysis.intervals(component)
         color = COLORS[component]
-        draw_bars(axis, analysis.labels, values, color=color, intervals=intervals, interval_label="95 % bootstrap")
+        draw_bars(
+            axis, analysis.labels, values, color=color, intervals=intervals, interval_label="95 % of other batches"
+        )
         _draw_debiased(axis, analysis, component)
         if whole := analysis.whole[component]:
             axis.axhline(whole, color=GREY, linestyle="--", linewidth=1, label=f"all samples ({number(whole)})")
@@ -162,7 +165,7 @@ def draw_against_std(
     axis.plot(xs, ys, color=color, linewidth=1, alpha=0.35)
     axis.plot(xs, ys, "o", color=color, markersize=MARKER, label="norm")
     if intervals:
-        error_bars(axis, xs, ys, intervals, label="95 % bootstrap" + ", summed" * (len(components) > 1))
+        error_bars(axis, xs, ys, intervals, label=INTERVAL + ", summed" * (len(components) > 1))
         moving = [[component for component in components if bucket[component]] for bucket in buckets]
         debiased = [
             sum(bucket.measured(f"norm_debiased/{component}") for component in own)

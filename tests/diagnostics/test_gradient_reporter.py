@@ -166,6 +166,17 @@ def test_training_is_bit_equal_with_and_without_analysis(tmp_path, changes):
     assert on.tensor_bytes(2) == off.tensor_bytes(2)
 
 
+def test_angles_of_a_gradient_that_is_rounding_are_not_logged(tmp_path):
+    """At the first step the policy is the reference: what is left of the KL gradient is rounding."""
+    first, second = map(train(tmp_path, *REGULARIZED, EVERY_STEP, env=LAKE).metrics.get, (1, 2))
+    assert first is not None and second is not None
+    assert first["grad_norm/all/kl"] < 1e-6 * first["grad_norm/all/entropy"] < second["grad_norm/all/kl"]
+    angles = {"grad_norm/all/cosine/task_kl", "grad_norm/all/cosine/entropy_kl", "grad_norm/all/split_half_cosine/kl"}
+    assert not angles & first.keys()
+    assert angles <= second.keys()
+    assert "grad_norm/all/cosine/task_entropy" in first and first["grad_norm/all/is_probed/kl"] == 1
+
+
 def test_the_default_is_every_fifty_steps_on_the_training_batch(tmp_path):
     run = train(tmp_path, GRPO, f"{ROLLOUT}.rollout_filter_include_zero=True", env=LAKE)
     row = run.metrics[1]

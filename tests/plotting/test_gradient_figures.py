@@ -313,7 +313,7 @@ def test_noise_measures_are_drawn_where_they_were_logged(run, tmp_path):
     assert [label.get_text() for label in legend.get_texts()] == [
         "norm",
         "sampling noise removed",
-        "95 % bootstrap",
+        "95 % of other batches",
     ]
     plain = RunDir(tmp_path)
     fill(plain, noise=False)
