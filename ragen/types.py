@@ -54,6 +54,8 @@ class Turn:
     """[num_response_tokens] Exactly as sampled."""
     logprobs: list[float]
     """[num_response_tokens] From the engine, at the sampling temperature, before any top-p or top-k cut."""
+    entropies: list[float] = field(default_factory=list)
+    """[num_response_tokens] Of the same distributions, in nats, to four decimals; empty where they are not known."""
     text: str
     """The reply as text, with the forced prefix."""
     stop_reason: str
@@ -75,6 +77,11 @@ class Turn:
     """Format penalty of this turn, zero or negative."""
     info: dict[str, float] = field(default_factory=dict)
     """Numbers the environment reported, last action wins."""
+
+    @property
+    def has_entropies(self) -> bool:
+        """The entropy behind every token is known."""
+        return len(self.entropies) == len(self.response_ids)
 
 
 @dataclass(kw_only=True, slots=True)
@@ -160,6 +167,8 @@ class Sample:
     """[seq] 1 exactly on sampled tokens."""
     logprobs: list[float]
     """[seq] The engine's log-prob of each sampled token, 0.0 elsewhere."""
+    entropies: list[float] = field(default_factory=list)
+    """[seq] The engine's entropy where each sampled token was drawn, 0.0 elsewhere; empty where it is not known."""
     turn_spans: list[tuple[int, int]]
     """[turns] Start and end (exclusive) of each reply in input_ids."""
     turn_scores: list[float]

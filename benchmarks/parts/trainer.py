@@ -159,6 +159,7 @@ def synthetic_episodes(config: Config, vocab_size: int) -> list[Episode]:
             prompt_ids=tokens(rng.randint(PROMPT_TOKENS // 2, PROMPT_TOKENS * 3 // 2)),
             response_ids=tokens(REPLY_TOKENS),
             logprobs=[-12.0] * REPLY_TOKENS,
+            entropies=[12.0] * REPLY_TOKENS,
             text="",
             stop_reason="length",
         )

@@ -46,6 +46,7 @@ def scored(trainer: BenchTrainer, ratio: float) -> tuple[int, Batch]:
         trainer.workers,
         kl_controller=trainer.kl_controller,
         kept_ratio=kept.kept_ratio,
+        measured_seed=0,
         timer=trainer.timers,
     )
     return len(kept.kept), batch

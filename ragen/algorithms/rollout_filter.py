@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from statistics import fmean
 
 from ragen.algorithms.filter_strategies import ZERO, FilterSettings, deviation, select
+from ragen.errors import RagenError
 from ragen.types import Episode, Group, Metrics
 
 __all__ = ["BUCKET_MODES", "METRICS", "FilterResult", "FilterSettings", "RolloutFilter", "deviation"]
@@ -45,15 +46,20 @@ which every episode failed; learning from those teaches to fail cheaply. It depe
 """
 
 
-def sampled_entropy(episode: Episode) -> float:
-    """Mean of -log p over the sampled tokens, an unbiased estimate of the mean token entropy."""
-    logprobs = [logprob for turn in episode.turns for logprob in turn.logprobs]
-    return -fmean(logprobs) if logprobs else 0.0
+def mean_entropy(episode: Episode) -> float:
+    """Mean over the sampled tokens of the entropy of the distribution each was drawn from."""
+    if not all(turn.has_entropies for turn in episode.turns):
+        raise RagenError(
+            "These episodes do not hold the entropies behind their tokens (they are of an earlier version, or of an "
+            "engine that speaks text), so no filter can use rollout_filter_metric=entropy or entropy_variance here."
+        )
+    entropies = [entropy for turn in episode.turns for entropy in turn.entropies]
+    return fmean(entropies) if entropies else 0.0
 
 
 QUANTITIES: dict[str, Callable[[Episode], float]] = {
     "reward": lambda episode: episode.score,
-    "entropy": sampled_entropy,
+    "entropy": mean_entropy,
     "length": lambda episode: float(sum(len(turn.response_ids) for turn in episode.turns)),
     "success": lambda episode: float(episode.is_success),
 }
@@ -88,18 +94,12 @@ class RolloutFilter:
     def __init__(self, settings: FilterSettings) -> None:
         self.settings = settings
 
-    def __call__(self, groups: Sequence[Group], *, entropies: Sequence[Sequence[float]] | None = None) -> FilterResult:
-        """Score, choose and measure.
-
-        `entropies` [groups][episodes] is the mean token entropy of each episode, for the metrics that ask for it;
-        None takes the engine's log-probs (`sampled_entropy`).
-        """
+    def __call__(self, groups: Sequence[Group]) -> FilterResult:
+        """Score, choose and measure."""
         metric = METRICS[self.settings.metric]
         rewards = [[episode.score for episode in group.episodes] for group in groups]
         values = rewards
-        if metric.quantity == "entropy" and entropies is not None:
-            values = [list(row) for row in entropies]
-        elif metric.quantity != "reward":
+        if metric.quantity != "reward":
             values = [[QUANTITIES[metric.quantity](episode) for episode in group.episodes] for group in groups]
         scores = [float(metric.summarize(row)) for row in values]
         selected = select(scores, self.settings)

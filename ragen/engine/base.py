@@ -66,6 +66,8 @@ class Completion:
     """Exactly as sampled; empty for engines that speak text."""
     logprobs: list[float] = field(default_factory=list)
     """log softmax(logits / temperature) of each token, before any top-p or top-k cut."""
+    entropies: list[float] = field(default_factory=list)
+    """Entropy of that distribution where each token was drawn, in nats; empty where the engine does not know it."""
     text: str | None = None
     """The reply as text, for engines that speak text; None where token ids are the reply."""
     stop_reason: StopReason

@@ -73,7 +73,7 @@ class _Pass:
     run: Callable[[], None]
     inputs: Tensor
     out: Tensor
-    """[2, rows] int32: tokens, and the bits of their float32 log-probs."""
+    """[3, rows] int32: tokens, and the bits of their float32 log-probs and entropies."""
 
 
 class Runner:
@@ -126,14 +126,14 @@ class Runner:
     def decode(self, slots: np.ndarray, *, is_new: bool, cuts: Cuts | None, counts: np.ndarray) -> Tensor:
         """Draw the next token of each slot; `is_new` says that the list differs from that of the last call.
 
-        `counts` [slots] are the tokens each reply has already. Returns [2, rows >= slots]: tokens and log-prob bits.
+        `counts` [slots] are the tokens each reply has already. Returns [3, rows >= slots], as `_Pass.out`.
         """
         size = rung(self.ladder, len(slots))
         assert size is not None, f"{len(slots)} slots are more than there are"
         key = ("decode", size, size)
         if key not in self._passes:
             inputs = torch.full((size,), -1, dtype=torch.int64, device=self.device)
-            out = torch.empty(2, size, dtype=torch.int32, device=self.device)
+            out = torch.empty(3, size, dtype=torch.int32, device=self.device)
             self._passes[key] = self._captured(inputs, out, self._decode)
             is_new = True
         chosen = self._passes[key]
@@ -165,7 +165,7 @@ class Runner:
             if key not in self._passes:
                 self._passes[key] = self._captured(
                     self._send(np.concatenate([np.zeros(len(inputs) - 2 * rows), np.full(rows, -1), np.zeros(rows)])),
-                    torch.empty(2, rows, dtype=torch.int32, device=self.device),
+                    torch.empty(3, rows, dtype=torch.int32, device=self.device),
                     lambda inputs, out: self._prefill(inputs, out, num_tokens=size),
                 )
             chosen = self._passes[key]
@@ -173,7 +173,7 @@ class Runner:
             chosen.run()
             out = chosen.out
         else:
-            out = torch.empty(2, rows, dtype=torch.int32, device=self.device)
+            out = torch.empty(3, rows, dtype=torch.int32, device=self.device)
             self._prefill(self._send(inputs), out, num_tokens=size)
         if cuts is not None and num_samples:
             counts = np.zeros(num_samples, dtype=np.int64)
@@ -256,9 +256,10 @@ class Runner:
     def _cut(self, logits: Tensor, out: Tensor, slots: np.ndarray, cuts: Cuts, counts: np.ndarray) -> None:
         """Draw again, inside the nucleus and the likeliest k."""
         noise = uniform_noise(cuts.seeds, counts)
-        tokens, logprobs = sample(logits, BatchParams(cuts.params, self.device), noise)
+        tokens, logprobs, entropies = sample(logits, BatchParams(cuts.params, self.device), noise)
         out[0, : len(slots)] = tokens
         out[1, : len(slots)] = logprobs.view(torch.int32)
+        out[2, : len(slots)] = entropies.view(torch.int32)
         self.state[self._send(slots), kernels.TOKEN] = tokens
 
 

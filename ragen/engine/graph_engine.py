@@ -51,7 +51,7 @@ class _Launch:
     replies: np.ndarray
     """Serial number of the reply each slot was writing."""
     results: Tensor
-    """[2, rows] int32 in pinned memory."""
+    """[3, rows] int32 in pinned memory: tokens, and the bits of their log-probs and entropies."""
     done: Any
     """Event after which `results` may be read."""
 
@@ -92,6 +92,7 @@ class GraphEngine:
         self._seeds = np.zeros(max_num_seqs, dtype=np.uint64)
         self._tokens = np.zeros((max_num_seqs, 0), dtype=np.int32)
         self._logprobs = np.zeros((max_num_seqs, 0), dtype=np.float32)
+        self._entropies = np.zeros((max_num_seqs, 0), dtype=np.float32)
         # The batch of the last decode launch
         self._batch: np.ndarray | None = None
         self._cuts: Cuts | None = None
@@ -258,7 +259,9 @@ class GraphEngine:
         longest = max(_request(session).params.max_tokens for session in admitted)
         if longest > self._tokens.shape[1]:
             wider = ((0, 0), (0, longest - self._tokens.shape[1]))
-            self._tokens, self._logprobs = np.pad(self._tokens, wider), np.pad(self._logprobs, wider)
+            self._tokens, self._logprobs, self._entropies = (
+                np.pad(array, wider) for array in (self._tokens, self._logprobs, self._entropies)
+            )
         rows = np.zeros((len(admitted), HEADER + self.runner.max_pages), dtype=np.int64)
         for row, session in zip(rows, admitted, strict=True):
             request, slot = _request(session), session.slot
@@ -351,10 +354,11 @@ class GraphEngine:
         # Replies that ended since, or whose session is gone, drew this token in vain.
         is_wanted = self._reply[launch.slots] == launch.replies
         slots = launch.slots[is_wanted]
-        tokens = results[0, : len(launch.slots)][is_wanted]
+        tokens, logprobs, entropies = results[:, : len(launch.slots)][:, is_wanted]
         place = self._seen[slots]
         self._tokens[slots, place] = tokens
-        self._logprobs[slots, place] = results[1, : len(launch.slots)].view(np.float32)[is_wanted]
+        self._logprobs[slots, place] = logprobs.view(np.float32)
+        self._entropies[slots, place] = entropies.view(np.float32)
         self._seen[slots] = place + 1
         may_end = self._rules.may_end(self._rule[slots], tokens) | (place + 1 >= self._limit[slots])
         finished = []
@@ -378,8 +382,13 @@ class GraphEngine:
         num_pages = -(-len(session.cached) // PAGE)
         self.runner.pages.drop(session.pages[num_pages:])
         del session.pages[num_pages:]
-        logprobs = self._logprobs[slot, : len(token_ids)].tolist()
-        return Completion(session=session.session, token_ids=token_ids, logprobs=logprobs, stop_reason=reason)
+        return Completion(
+            session=session.session,
+            token_ids=token_ids,
+            logprobs=self._logprobs[slot, : len(token_ids)].tolist(),
+            entropies=self._entropies[slot, : len(token_ids)].tolist(),
+            stop_reason=reason,
+        )
 
 
 def _request(session: _Session | None) -> Request:

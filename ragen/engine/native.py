@@ -55,6 +55,7 @@ class _Session:
     """The open reply; None while the environment is thinking."""
     token_ids: list[int] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
+    entropies: list[float] = field(default_factory=list)
     last_used: int = 0
 
 
@@ -188,7 +189,7 @@ class NativeEngine:
                 self._rows.append(state)
                 self._sessions[request.session] = state
             self._queue.popleft()
-            state.request, state.token_ids, state.logprobs = request, [], []
+            state.request, state.token_ids, state.logprobs, state.entropies = request, [], [], []
             state.last_used = self._clock
             prompt = request.prompt_ids if isinstance(request.prompt_ids, list) else list(request.prompt_ids)
             # The last prompt token is always computed: its logits give the first token of the reply.
@@ -280,11 +281,12 @@ class NativeEngine:
         params = params or BatchParams([r.params for r in requests if r], self.device)
         seeds = np.array([r.seed & 0xFFFFFFFFFFFFFFFF for r in requests if r], dtype=np.uint64)
         positions = np.array([len(state.token_ids) for state in states])
-        tokens, logprobs = sample(logits, params, uniform_noise(seeds, positions))
+        drawn = sample(logits, params, uniform_noise(seeds, positions))
         finished = []
-        for state, token, logprob in zip(states, tokens.tolist(), logprobs.tolist(), strict=True):
+        for state, token, logprob, entropy in zip(states, *(numbers.tolist() for numbers in drawn), strict=True):
             state.token_ids.append(token)
             state.logprobs.append(logprob)
+            state.entropies.append(entropy)
             reason = self._rules.reason(state.request.params, state.token_ids) if state.request else None
             if reason is not None:
                 finished.append(
@@ -292,6 +294,7 @@ class NativeEngine:
                         session=state.session,
                         token_ids=state.token_ids,
                         logprobs=state.logprobs,
+                        entropies=state.entropies,
                         stop_reason=reason,
                     )
                 )

@@ -46,26 +46,28 @@ class BatchParams:
         self.has_top_k = any(p.top_k > 0 for p in params)
 
 
-def sample(logits: Tensor, params: BatchParams, noise: np.ndarray) -> tuple[Tensor, Tensor]:
-    """Token and log-prob for each row of logits [rows, vocab].
+def sample(logits: Tensor, params: BatchParams, noise: np.ndarray) -> tuple[Tensor, Tensor, Tensor]:
+    """Token, its log-prob, and the entropy in nats, for each row of logits [rows, vocab].
 
-    Sampling inverts the cumulative distribution in vocabulary order at `noise` [rows]. The log-prob is that of
-    softmax(logits / temperature), before top-p and top-k.
+    Sampling inverts the cumulative distribution in vocabulary order at `noise` [rows]. Log-prob and entropy are those
+    of softmax(logits / temperature), before top-p and top-k.
     """
     logits = logits.float()
     if params.is_tempered:
         logits = logits / params.temperature
     logprobs = torch.log_softmax(logits, dim=-1)
+    probs = logprobs.exp()
+    # A word with logit -inf counts as 0 * a number, which is 0.
+    entropies = (probs * logprobs.clamp(min=torch.finfo(torch.float32).min)).sum(dim=-1).neg_().clamp_(min=0)
     if params.all_greedy:
         tokens = logits.argmax(dim=-1)
     else:
-        probs = _cut(logprobs.exp(), params)
-        cdf = probs.cumsum(dim=-1, dtype=torch.float64)
+        cdf = _cut(probs, params).cumsum(dim=-1, dtype=torch.float64)
         target = torch.from_numpy(noise).to(logits.device)[:, None] * cdf[:, -1:]
         tokens = torch.searchsorted(cdf, target, right=True)[:, 0].clamp_(max=logits.shape[-1] - 1)
         if params.any_greedy:
             tokens = torch.where(params.is_greedy, logits.argmax(dim=-1), tokens)
-    return tokens, logprobs.gather(1, tokens[:, None])[:, 0]
+    return tokens, logprobs.gather(1, tokens[:, None])[:, 0], entropies
 
 
 def _cut(probs: Tensor, params: BatchParams) -> Tensor:

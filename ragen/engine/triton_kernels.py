@@ -484,8 +484,8 @@ def _tempered(state, slot, stride):
 
 
 @triton.jit
-def _chunk_sums(logits, slots, state, tops, sums, stride, vocab, num_chunks, CHUNK: tl.constexpr):
-    """Maximum and sum of exponentials of a part of the vocabulary."""
+def _chunk_sums(logits, slots, state, tops, sums, moments, stride, vocab, num_chunks, CHUNK: tl.constexpr):
+    """Of a part of the vocabulary: the maximum, the sum of exponentials, and that sum weighted with the exponents."""
     row, chunk = tl.program_id(0), tl.program_id(1)
     slot = tl.load(slots + row).to(tl.int64)
     if slot < 0:
@@ -494,13 +494,16 @@ def _chunk_sums(logits, slots, state, tops, sums, stride, vocab, num_chunks, CHU
     column = chunk * CHUNK + tl.arange(0, CHUNK)
     x = tl.load(logits + row.to(tl.int64) * vocab + column, mask=column < vocab, other=-float("inf")).to(tl.float32)
     top = tl.max(x, axis=0) * factor
+    exponent = x * factor - tl.maximum(top, -1e30)
+    weight = tl.exp2(exponent)
     tl.store(tops + row * num_chunks + chunk, top)
-    tl.store(sums + row * num_chunks + chunk, tl.sum(tl.exp2(x * factor - tl.maximum(top, -1e30)), axis=0))
+    tl.store(sums + row * num_chunks + chunk, tl.sum(weight, axis=0))
+    tl.store(moments + row * num_chunks + chunk, tl.sum(tl.where(weight > 0, weight * exponent, 0.0), axis=0))
 
 
 @triton.jit
 def _draw(
-    logits, slots, state, tops, sums, out, stride, vocab, num_chunks, num_rows,
+    logits, slots, state, tops, sums, moments, out, stride, vocab, num_chunks, num_rows,
     CHUNK: tl.constexpr, CHUNKS: tl.constexpr, ADVANCE: tl.constexpr,
 ):  # fmt: skip
     """Invert the cumulative distribution in vocabulary order: first over the chunks, then inside one."""
@@ -542,6 +545,11 @@ def _draw(
     token = first + index
     tl.store(out + row, token)
     tl.store(out + num_rows + row, ((own_logit - top - tl.log2(total)) / LOG2E_FACTOR).to(tl.int32, bitcast=True))
+    # With p = 2^y / total the entropy is log2(total) - sum(2^y * y) / total, in bits.
+    moment = tl.load(moments + row * num_chunks + chunk, mask=is_chunk, other=0.0) * tl.exp2(chunk_top - top)
+    moment += tl.where(mass > 0, mass * (chunk_top - top), 0.0)
+    entropy = tl.maximum(tl.log2(total) - tl.sum(moment, axis=0) / total, 0.0) / LOG2E_FACTOR
+    tl.store(out + 2 * num_rows + row, entropy.to(tl.int32, bitcast=True))
     tl.store(own + TOKEN_COLUMN, token.to(tl.int64))
     tl.store(own + COUNT_COLUMN, count + 1)
     if ADVANCE:
@@ -551,17 +559,18 @@ def _draw(
 def draw(logits: Tensor, slots: Tensor, state: Tensor, out: Tensor, *, advance: bool) -> None:
     """Draw the next token of each session; its state moves on.
 
-    `out` [2, rows] int32 gets the tokens and the bits of their float32 log-probs; rows with slot -1 are left alone.
+    `out` [3, rows] int32 gets the tokens and the bits of their float32 log-probs and of the entropies, in nats, where
+    they were drawn; rows with slot -1 are left alone.
     One pass over the logits, and a second look at one chunk of each row.
     """
     rows, vocab = logits.shape
     num_chunks = triton.cdiv(vocab, CHUNK)
     tops = torch.empty(rows, num_chunks, dtype=torch.float32, device=logits.device)
-    sums = torch.empty_like(tops)
+    sums, moments = torch.empty_like(tops), torch.empty_like(tops)
     _chunk_sums[(rows, num_chunks)](
-        logits, slots, state, tops, sums, state.stride(0), vocab, num_chunks, CHUNK=CHUNK, num_warps=4
+        logits, slots, state, tops, sums, moments, state.stride(0), vocab, num_chunks, CHUNK=CHUNK, num_warps=4
     )
     _draw[(rows,)](
-        logits, slots, state, tops, sums, out, state.stride(0), vocab, num_chunks, out.shape[1],
+        logits, slots, state, tops, sums, moments, out, state.stride(0), vocab, num_chunks, out.shape[1],
         CHUNK=CHUNK, CHUNKS=triton.next_power_of_2(num_chunks), ADVANCE=advance, num_warps=8,
     )  # fmt: skip

@@ -96,7 +96,9 @@ class NoiseSampler(LogitsProcessor):
         self.params = self.params or BatchParams([row.params for row in rows], self.device)
         positions = [len(row.token_ids) for row in rows]
         seeds = np.array([row.seed & 0xFFFFFFFFFFFFFFFF for row in rows], dtype=np.uint64)
-        tokens, logprobs = sample(logits, self.params, uniform_noise(seeds, np.array(positions)))
+        tokens, logprobs, entropies = sample(logits, self.params, uniform_noise(seeds, np.array(positions)))
+        for row, position, entropy in zip(rows, positions, entropies.tolist(), strict=True):
+            row.note_entropy(position, entropy)
         for i, (row, position) in enumerate(zip(rows, positions, strict=True)):
             if position < len(row.forced):
                 tokens[i] = row.forced[position]
@@ -121,8 +123,14 @@ class _Row:
     seed: int
     forced: list[int]
     """Tokens that are scored instead of drawn."""
+    entropies: list[float]
+    """Where each token was drawn; the list of the engine's `_Reply`, which is in this process."""
     token_ids: list[int]
     """The reply so far; vLLM's own list, which grows."""
+
+    def note_entropy(self, position: int, entropy: float) -> None:
+        """Of the token at `position`. What was drawn in the middle of a prompt, vLLM throws away and draws again."""
+        self.entropies[position:] = [entropy]
 
     @classmethod
     def of(cls, params: Any, prompt_ids: list[int] | None, token_ids: list[int]) -> _Row:
@@ -136,6 +144,7 @@ class _Reply:
     request: Request
     token_ids: list[int] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
+    entropies: list[float] = field(default_factory=list)
 
 
 class VllmEngine:
@@ -220,7 +229,7 @@ class VllmEngine:
 
     def _add(self, request: Request, forced: Sequence[int] = ()) -> None:
         self._wake()
-        name = str(request.session)
+        name, reply = str(request.session), _Reply(request)
         params = VllmParams(
             temperature=0.0,  # the greatest of what NoiseSampler leaves
             max_tokens=request.params.max_tokens,
@@ -229,11 +238,16 @@ class VllmEngine:
             logprobs=0,
             detokenize=False,
             output_kind=RequestOutputKind.DELTA,
-            extra_args={"params": request.params, "seed": request.seed, "forced": list(forced)},
+            extra_args={
+                "params": request.params,
+                "seed": request.seed,
+                "forced": list(forced),
+                "entropies": reply.entropies,
+            },
             skip_clone=True,
         )
         self.engine.add_request(name, {"prompt_token_ids": list(request.prompt_ids)}, params)
-        self._replies[name] = _Reply(request)
+        self._replies[name] = reply
 
     def step(self) -> list[Completion]:
         """One step of vLLM: a piece of the prompts, a token of the replies."""
@@ -261,6 +275,7 @@ class VllmEngine:
                     session=reply.request.session,
                     token_ids=reply.token_ids,
                     logprobs=reply.logprobs,
+                    entropies=reply.entropies[: len(reply.token_ids)],
                     stop_reason=reason,
                     error=error,
                 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import logging
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
@@ -13,7 +14,7 @@ from typing import Any
 
 import yaml
 
-from ragen.algorithms.rollout_filter import FilterResult, FilterSettings, RolloutFilter
+from ragen.algorithms.rollout_filter import METRICS, FilterResult, FilterSettings, RolloutFilter
 from ragen.config.actor_rollout_ref import TopPMode
 from ragen.config.load import METRIC_ALIASES
 from ragen.config.strict import build_dataclass
@@ -22,7 +23,9 @@ from ragen.errors import ConfigError, RagenError
 from ragen.files import read_yaml, value_at
 from ragen.tracking.console import console, print_table
 from ragen.tracking.episodes import episode_files, episode_name, read_episodes
-from ragen.types import group_episodes
+from ragen.types import Episode, group_episodes
+
+logger = logging.getLogger(__name__)
 
 PREFIX = "rollout_filter_"
 COLUMNS = ("filter", "kept", "ratio", "mean score kept", "groups in order of choice")
@@ -135,8 +138,20 @@ def replay(file: Path, filters: Mapping[str, FilterSettings], *, reward_scale: f
             num_incomplete=len(groups) - len(complete),
             result=RolloutFilter(settings)(complete),
         )
-        for name, settings in filters.items()
+        for name, settings in _usable(filters, episodes, file).items()
     ]
+
+
+def _usable(
+    filters: Mapping[str, FilterSettings], episodes: Sequence[Episode], file: Path
+) -> Mapping[str, FilterSettings]:
+    """Filters of entropies are left out where the episodes have none, unless they alone are asked for."""
+    if all(turn.has_entropies for episode in episodes for turn in episode.turns):
+        return filters
+    usable = {name: s for name, s in filters.items() if METRICS[s.metric].quantity != "entropy"}
+    for name in filters.keys() - usable.keys() if usable else ():
+        logger.warning("%s holds no entropies (an earlier version wrote it): %s is left out.", file, name)
+    return usable or filters
 
 
 def report(replays: Sequence[Replay]) -> None:

@@ -19,6 +19,7 @@ from ragen.llm_agent.es_manager import EsManager, PendingTurn, Seat, TurnOutcome
 from ragen.llm_agent.parsing import ANSWER, THINK, ParsedReply, parse_reply
 from ragen.types import Episode, Status, Turn
 
+ENTROPY_DECIMALS = 4
 MAX_TEXT = 100_000
 """Characters of a reply that are parsed; a model that writes more has long lost its way."""
 
@@ -175,6 +176,8 @@ class AgentProxy:
             prompt_ids=prompt.turn_ids,
             response_ids=completion.token_ids,
             logprobs=completion.logprobs,
+            # Rounded here already, so that a filter that reads them from a file decides the same.
+            entropies=[round(entropy, ENTROPY_DECIMALS) for entropy in completion.entropies],
             text=text,
             stop_reason=completion.stop_reason.value,
             thought=parsed.thought,

@@ -139,12 +139,14 @@ def _sample(episode: Episode, turns: list[Turn], score: float, use_turn_scores: 
     ids: list[int] = []
     mask: list[int] = []
     logprobs: list[float] = []
+    entropies: list[float] = []
     spans: list[tuple[int, int]] = []
     for turn in turns:
         start = len(ids) + len(turn.prompt_ids)
         ids += turn.prompt_ids + turn.response_ids
         mask += [0] * len(turn.prompt_ids) + [1] * len(turn.response_ids)
         logprobs += [0.0] * len(turn.prompt_ids) + turn.logprobs
+        entropies += [0.0] * len(turn.prompt_ids) + turn.entropies
         spans.append((start, len(ids)))
     if use_turn_scores:
         turn_scores = [turn.reward + turn.penalty for turn in turns]
@@ -156,6 +158,7 @@ def _sample(episode: Episode, turns: list[Turn], score: float, use_turn_scores: 
         input_ids=ids,
         loss_mask=mask,
         logprobs=logprobs,
+        entropies=entropies if all(turn.has_entropies for turn in turns) else [],
         turn_spans=spans,
         turn_scores=turn_scores,
         turn_states=[turn.observation for turn in turns],

@@ -122,8 +122,10 @@ SECTIONS: dict[str, dict[str, str]] = {
         "global_seqlen/balanced_min": "Fewest tokens on a rank after balancing.",
         "global_seqlen/balanced_max": "Most tokens on a rank after balancing.",
         "rollout/ref_log_prob": "Mean log-probability of the sampled tokens under the reference model.",
-        "rollout/logprob_mismatch_mean": "Mean |engine - trainer| log-probability of the sampled tokens.",
-        "rollout/logprob_mismatch_max": "Largest |engine - trainer| log-probability of a sampled token.",
+        "rollout/logprob_mismatch_mean": "Mean |engine - trainer| log-probability of the sampled tokens; with "
+        "old_log_probs=engine of 8 samples, drawn at random by seed.train and the step.",
+        "rollout/logprob_mismatch_max": "Largest |engine - trainer| log-probability of a sampled token of the same "
+        "samples.",
         "rollout/canary_logprob_diff": "Mean distance of vLLM's and the trainer's log-probs of a fixed text.",
         "rollout/importance_weight_mean": "Mean truncated weight that corrects the mismatch; 1 is no correction.",
     },
@@ -132,7 +134,8 @@ SECTIONS: dict[str, dict[str, str]] = {
         "actor/pg_clipfrac": "Share of tokens whose probability ratio was clipped.",
         "actor/pg_clipfrac_lower": "Share of tokens with negative advantage that the dual clip (clip_ratio_c) held.",
         "actor/ppo_kl": "Mean log-probability change since the rollout, old minus new.",
-        "actor/entropy": "Token entropy of the policy on the batch, before the update.",
+        "actor/entropy": "Token entropy of the policy on the whole batch, before the update; with old_log_probs=engine "
+        "as the engine gave it.",
         "actor/entropy_loss": "Token entropy of the policy during the update.",
         "actor/kl_loss": "KL to the reference model in the loss, before its coefficient.",
         "actor/kl_coef": "Coefficient of the KL in the loss.",

@@ -29,7 +29,7 @@ from ragen.trainer.checkpoint import name_best, rotate, save_checkpoint
 from ragen.trainer.early_stop import EarlyStop
 from ragen.trainer.ending import Cause, Ending, compose, ended_by, finished, stopped
 from ragen.trainer.held_out import PlayedLevels
-from ragen.trainer.scoring import Timer, score
+from ragen.trainer.scoring import score
 from ragen.trainer.signals import Signals
 from ragen.trainer.trouble import Signs, read_signs, signs_of_step
 from ragen.trainer.validation import Validator
@@ -274,7 +274,15 @@ class AgentTrainer:
         batch: Batch | None = None
         if kept.kept:
             stop = self.early_stop.see_reward_std(metrics["rollout/in_group_reward_std"])
-            batch, scored = self.score(kept.kept, kept.kept_ratio, self.kl_controller, self.timers)
+            batch, scored = score(
+                kept.kept,
+                self.config,
+                self.workers,
+                kl_controller=self.kl_controller,
+                kept_ratio=kept.kept_ratio,
+                measured_seed=fixed_hash(self.train_seed, step),
+                timer=self.timers,
+            )
             mini_batch_size = self.config.actor_rollout_ref.actor.ppo_mini_batch_size
             metrics |= scored | {
                 "train/batch_size": float(len(batch)),
@@ -302,14 +310,18 @@ class AgentTrainer:
         num_tokens = batch.num_tokens if batch else 0
         return StepOutcome(metrics=metrics, num_tokens=num_tokens, is_exit=is_exit, is_complete=False)
 
-    def score(
-        self, groups: Sequence[Group], kept_ratio: float, kl_controller: KlController, timer: Timer
-    ) -> tuple[Batch, Metrics]:
-        return score(groups, self.config, self.workers, kl_controller=kl_controller, kept_ratio=kept_ratio, timer=timer)
-
     def score_aside(self, groups: Sequence[Group], kept_ratio: float) -> Batch:
-        """Score groups without a trace in the KL controller or the stage times."""
-        return self.score(groups, kept_ratio, copy(self.kl_controller), lambda stage: nullcontext())[0]
+        """Score groups without a trace in the KL controller, the stage times or the metrics."""
+        batch, _ = score(
+            groups,
+            self.config,
+            self.workers,
+            kl_controller=copy(self.kl_controller),
+            kept_ratio=kept_ratio,
+            measured_seed=self.train_seed,
+            timer=lambda stage: nullcontext(),
+        )
+        return batch
 
     def update_critic(self, step: int, batch: Batch) -> Metrics:
         if not self.config.uses_critic:

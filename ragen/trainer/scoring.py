@@ -16,6 +16,7 @@ from ragen.algorithms.masked import masked_mean, masked_var, token_weights
 from ragen.algorithms.reward_norm import normalize_scores
 from ragen.algorithms.rollout_filter import deviation
 from ragen.config.schema import Config
+from ragen.env.rng import Rng
 from ragen.llm_agent.ctx_manager import to_samples
 from ragen.types import Group, Metrics, Sample
 from ragen.workers.base import Workers
@@ -24,7 +25,7 @@ from ragen.workers.batch import Batch, make_batch
 Timer = Callable[[str], AbstractContextManager[None]]
 
 NUM_MEASURED = 8
-"""Samples on which engine and trainer are compared when the engine's log-probs are used."""
+"""Samples, drawn at random, on which engine and trainer are compared when the engine's log-probs are used."""
 
 
 def samples_of(groups: Sequence[Group], config: Config) -> list[Sample]:
@@ -48,13 +49,14 @@ def score(
     *,
     kl_controller: KlController,
     kept_ratio: float,
+    measured_seed: int,
     timer: Timer,
 ) -> tuple[Batch, Metrics]:
-    """A scored batch and what is known about it."""
+    """A scored batch and what is known about it. `measured_seed` draws the samples of which some metrics are."""
     samples = samples_of(groups, config)
     reward_stds = {group.group_id: deviation([episode.score for episode in group.episodes]) for group in groups}
     batch = make_batch(samples, reward_stds)
-    metrics = _policy_logprobs(batch, config, workers, timer)
+    metrics = _policy_logprobs(batch, config, workers, measured_seed, timer)
     if config.uses_reference:
         with timer("ref"):
             batch.ref_logprobs = workers.ref_logprobs(batch)
@@ -68,20 +70,23 @@ def score(
     return batch, metrics | data_metrics(batch)
 
 
-def _policy_logprobs(batch: Batch, config: Config, workers: Workers, timer: Timer) -> Metrics:
-    """Old log-probs from the trainer or from the engine, and how far the two are apart.
+def _policy_logprobs(batch: Batch, config: Config, workers: Workers, measured_seed: int, timer: Timer) -> Metrics:
+    """Old log-probs from the trainer or from the engine, the entropy, and how far trainer and engine are apart.
 
     With the engine's, the difference is measured on a few samples only: that pass is what is saved.
     """
     rollout, actor = config.actor_rollout_ref.rollout, config.actor_rollout_ref.actor
     is_recomputed = rollout.old_log_probs == "recompute"
-    measured = batch if is_recomputed else batch.select(range(min(NUM_MEASURED, len(batch))))
+    measured = batch if is_recomputed else batch.select(drawn_samples(len(batch), seed=measured_seed))
     with timer("old_log_prob"):
         logprobs, entropies = workers.logprobs(measured)
     batch.old_logprobs = logprobs if is_recomputed else batch.engine_logprobs
+    if not is_recomputed:
+        assert batch.engine_entropies is not None, "engines that train tell entropies"
+        entropies = batch.engine_entropies
     difference = mismatch(logprobs, measured.engine_logprobs)["mismatch/logprob_abs"] * measured.mask
     metrics = {
-        "actor/entropy": (entropies * token_weights(measured.mask, actor.loss_agg_mode)).sum().item(),
+        "actor/entropy": (entropies * token_weights(batch.mask, actor.loss_agg_mode)).sum().item(),
         "rollout/logprob_mismatch_mean": masked_mean(difference, measured.mask).item(),
         "rollout/logprob_mismatch_max": difference.max().item(),
     }
@@ -89,6 +94,13 @@ def _policy_logprobs(batch: Batch, config: Config, workers: Workers, timer: Time
         batch.importance = importance_weights(logprobs, batch.engine_logprobs, cap=rollout.importance_cap)
         metrics["rollout/importance_weight_mean"] = masked_mean(batch.importance, batch.mask).item()
     return metrics
+
+
+def drawn_samples(num_samples: int, *, seed: int) -> list[int]:
+    """The samples on which engine and trainer are compared, in their order."""
+    indices = list(range(num_samples))
+    Rng(seed, "measured").shuffle(indices)
+    return sorted(indices[:NUM_MEASURED])
 
 
 def _rewards(batch: Batch, config: Config, kl_controller: KlController) -> Metrics:

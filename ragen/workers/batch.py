@@ -25,6 +25,8 @@ class Batch:
     mask: Tensor
     """1.0 exactly on sampled tokens."""
     engine_logprobs: Tensor
+    engine_entropies: Tensor | None
+    """None where the engine did not tell them."""
     scores: Tensor
     """What the end of each reply earns, at its last token."""
     turn_ends: Tensor
@@ -83,12 +85,15 @@ def make_batch(samples: Sequence[Sample], reward_stds: dict[int, float]) -> Batc
     """A batch from samples; `reward_stds` holds the standard deviation of each group's scores."""
     width = max(len(sample.input_ids) for sample in samples)
     shape = (len(samples), width)
-    mask, logprobs, scores, turn_ends = (torch.zeros(shape) for _ in range(4))
+    mask, logprobs, entropies, scores, turn_ends = (torch.zeros(shape) for _ in range(5))
+    has_entropies = all(sample.entropies for sample in samples)
     episode_ids: dict[tuple[int, int], int] = {}
     for row, sample in enumerate(samples):
         length = len(sample.input_ids)
         mask[row, :length] = torch.tensor(sample.loss_mask, dtype=torch.float32)
         logprobs[row, :length] = torch.tensor(sample.logprobs, dtype=torch.float32)
+        if has_entropies:
+            entropies[row, :length] = torch.tensor(sample.entropies, dtype=torch.float32)
         for (_, end), score in zip(sample.turn_spans, sample.turn_scores, strict=True):
             scores[row, end - 1] = score
             turn_ends[row, end - 1] = 1.0
@@ -97,6 +102,7 @@ def make_batch(samples: Sequence[Sample], reward_stds: dict[int, float]) -> Batc
         ids=[sample.input_ids for sample in samples],
         mask=mask,
         engine_logprobs=logprobs,
+        engine_entropies=entropies if has_entropies else None,
         scores=scores,
         turn_ends=turn_ends,
         groups=torch.tensor([sample.group_id for sample in samples]),

@@ -15,6 +15,7 @@ from ragen.algorithms.filter_strategies import STRATEGIES, TOP_P_MODES, deviatio
 from ragen.algorithms.rollout_filter import METRICS, FilterSettings, RolloutFilter
 from ragen.config import load_config
 from ragen.config.actor_rollout_ref import FilterMetric, FilterStrategy, TopPMode
+from ragen.errors import RagenError
 from ragen.types import Episode, Group, Status, Turn
 
 SCORES = [0, 0.5, 1, 2, 4.9, 0, 3, 0.1]
@@ -24,12 +25,13 @@ def keep(scores, strategy="top_p", value=1.0, **options) -> list[int]:
     return select(scores, FilterSettings(strategy=strategy, value=value, **options))
 
 
-def episode(score: float = 0.0, *, penalty: float = 0.0, solved: bool = False, tokens: int = 1, logprob: float = -1.0):
+def episode(score: float = 0.0, *, penalty: float = 0.0, solved: bool = False, tokens: int = 1, entropy: float = 1.0):
     turn = Turn(
         user="",
         prompt_ids=[],
         response_ids=[0] * tokens,
-        logprobs=[logprob] * tokens,
+        logprobs=[-7.0] * tokens,
+        entropies=[entropy] * tokens,
         text="",
         stop_reason="",
         reward=score,
@@ -194,13 +196,22 @@ def test_success_variance_ignores_shaped_rewards():
     ],
 )
 def test_metrics_worked_by_hand(metric, expected):
-    batch = groups([episode(1, tokens=2, logprob=-0.5), episode(3, tokens=4, logprob=-1.0, solved=True)])
+    batch = groups([episode(1, tokens=2, entropy=0.5), episode(3, tokens=4, entropy=1.0, solved=True)])
     assert RolloutFilter(FilterSettings(metric=metric))(batch).scores == pytest.approx([expected])
 
 
-def test_entropies_can_be_given():
-    result = RolloutFilter(FilterSettings(metric="entropy"))(of_scores([0, 0], [0, 0]), entropies=[[1, 2], [3, 5]])
-    assert result.scores == [1.5, 4.0]
+def test_the_entropy_of_an_episode_is_the_mean_over_its_tokens_whatever_their_log_probs():
+    play = episode(tokens=1, entropy=4.0)
+    play.turns += episode(tokens=3, entropy=2.0).turns
+    assert RolloutFilter(FilterSettings(metric="entropy"))(groups([play])).scores == [2.5]
+
+
+@pytest.mark.parametrize("metric", ["entropy", "entropy_variance"])
+def test_episodes_without_entropies_are_not_guessed_at(metric):
+    play = episode(tokens=3)
+    play.turns[0].entropies = []
+    with pytest.raises(RagenError, match="do not hold the entropies"):
+        RolloutFilter(FilterSettings(metric=metric))(groups([play, play]))
 
 
 def test_the_score_holds_the_penalty():

@@ -17,8 +17,10 @@ if np.lib.NumpyVersion(np.__version__) >= "2.4.0":
     pytest.skip("Triton 3.6's interpreter does not know NumPy 2.4", allow_module_level=True)
 
 from ragen.engine import triton_kernels as kernels
+from ragen.engine.base import SamplingParams
 from ragen.engine.graph_engine import GraphEngine
 from ragen.engine.native import NativeEngine
+from ragen.engine.sampling import BatchParams, sample
 from tests.engine.test_graph_engine_parts import wide
 from tests.engine.test_native import prompt, request, run
 
@@ -39,8 +41,25 @@ def test_replies_equal_those_of_the_plain_engine_over_two_turns(family):
         for session, completion in done.items():
             assert completion.token_ids == expected[session].token_ids
             assert completion.logprobs == pytest.approx(expected[session].logprobs, abs=1e-4)
+            assert completion.entropies == pytest.approx(expected[session].entropies, abs=1e-4)
             contexts[session] = [*contexts[session], *completion.token_ids, 4, 5]
     assert engine.num_prefilled == plain.num_prefilled
+
+
+def test_entropies_of_a_large_vocabulary_with_words_that_cannot_be_drawn():
+    torch.manual_seed(0)
+    logits = 3 * torch.randn(4, 2 * kernels.CHUNK + 77)
+    logits[1, : kernels.CHUNK] = -torch.inf  # a whole chunk
+    logits[2, 5:] = -torch.inf
+    logits[3, 8] = 100.0  # one word is certain
+    temperatures = np.array([1.0, 0.5, 0.0, 1.0])
+    state = torch.zeros(4, kernels.HEADER, dtype=torch.int64)
+    state[:, kernels.TEMPERATURE] = torch.from_numpy(temperatures.view(np.int64))
+    out = torch.full((3, 4), -1, dtype=torch.int32)
+    kernels.draw(logits, torch.arange(4), state, out, advance=False)
+    params = BatchParams([SamplingParams(max_tokens=1, temperature=t) for t in temperatures.tolist()], logits.device)
+    *_, expected = sample(logits, params, np.zeros(4))
+    torch.testing.assert_close(out[2].view(torch.float32), expected, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize(("num_rows", "width"), [(3, 96), (70, 96), (2050, 160)])

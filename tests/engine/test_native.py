@@ -38,6 +38,13 @@ def forward_logprobs(model, ids: list[int], start: int, temperature: float = 1.0
     return [logprobs[i - 1, ids[i]].item() for i in range(start, len(ids))]
 
 
+def forward_entropies(model, ids: list[int], start: int, temperature: float = 1.0) -> list[float]:
+    """Entropies of the distributions behind ids[start:] by one plain forward pass."""
+    with torch.no_grad():
+        logits = model(torch.tensor([ids], device=model.device)).logits[0, start - 1 : -1].double() / temperature
+    return torch.distributions.Categorical(logits=logits).entropy().tolist()
+
+
 @pytest.mark.parametrize("family", FAMILIES)
 def test_greedy_replies_equal_generate(family):
     model = random_model(family)
@@ -62,6 +69,8 @@ def test_sampled_logprobs_equal_a_plain_forward_pass_over_several_turns(family):
             ids = contexts[session] + completion.token_ids
             expected = forward_logprobs(model, ids, len(contexts[session]), temperature=0.7)
             assert completion.logprobs == pytest.approx(expected, abs=1e-5)
+            entropies = forward_entropies(model, ids, len(contexts[session]), temperature=0.7)
+            assert completion.entropies == pytest.approx(entropies, abs=1e-5)
             contexts[session] = ids + prompt(4, seed=turn)
 
 

@@ -25,7 +25,7 @@ def logits_of(*probs: float, rows: int = 1) -> torch.Tensor:
 
 def draw(probs: list[float], noise: list[float], **row) -> list[int]:
     """The token for each noise value."""
-    tokens, _ = sample(logits_of(*probs, rows=len(noise)), params(*[row] * len(noise)), np.array(noise))
+    tokens, *_ = sample(logits_of(*probs, rows=len(noise)), params(*[row] * len(noise)), np.array(noise))
     return tokens.tolist()
 
 
@@ -100,23 +100,45 @@ def test_temperature_flattens_and_sharpens():
 
 @pytest.mark.parametrize(("temperature", "odds"), [(1.0, 4.0), (2.0, 2.0), (0.5, 16.0)])
 def test_log_probs_are_those_of_the_tempered_distribution(temperature, odds):
-    _, logprobs = sample(
+    _, logprobs, _ = sample(
         logits_of(0.8, 0.2, rows=2), params(*[{"temperature": temperature}] * 2), np.array([0.0, 0.99])
     )
     assert logprobs.tolist() == pytest.approx([math.log(odds / (odds + 1)), math.log(1 / (odds + 1))], abs=1e-6)
 
 
 def test_greedy_takes_the_likeliest_token_and_reports_its_log_prob_at_temperature_one():
-    tokens, logprobs = sample(logits_of(0.2, 0.7, 0.1), params({"temperature": 0}), np.array([0.999]))
+    tokens, logprobs, _ = sample(logits_of(0.2, 0.7, 0.1), params({"temperature": 0}), np.array([0.999]))
     assert tokens.tolist() == [1]
     assert logprobs.tolist() == pytest.approx([math.log(0.7)])
 
 
 def test_greedy_rows_and_sampled_rows_share_a_batch():
     rows = [{"temperature": 0}, {}, {"temperature": 2.0}, {"temperature": 0, "top_p": 0.1}, {"top_k": 1}]
-    tokens, logprobs = sample(logits_of(0.8, 0.2, rows=5), params(*rows), np.full(5, 0.9))
+    tokens, logprobs, _ = sample(logits_of(0.8, 0.2, rows=5), params(*rows), np.full(5, 0.9))
     assert tokens.tolist() == [0, 1, 1, 0, 0]
     assert logprobs.exp().tolist() == pytest.approx([0.8, 0.2, 1 / 3, 0.8, 0.8])
+
+
+@pytest.mark.parametrize(
+    ("row", "expected"),
+    [
+        ({}, 1.5 * math.log(2)),  # a half of 1 bit and two quarters of 2 bits
+        ({"temperature": 0}, 1.5 * math.log(2)),
+        ({"top_k": 1, "top_p": 0.1}, 1.5 * math.log(2)),
+        # The odds 2 : 1 : 1 become 4 : 1 : 1.
+        ({"temperature": 0.5}, math.log(6) - 4 / 6 * math.log(4)),
+    ],
+)
+def test_entropies_are_those_of_the_tempered_distribution_before_the_cuts(row, expected):
+    *_, entropies = sample(logits_of(0.5, 0.25, 0.25), params(row), np.array([0.9]))
+    assert entropies.tolist() == pytest.approx([expected])
+
+
+def test_words_without_probability_have_no_entropy():
+    *_, entropies = sample(logits_of(0.5, 0.0, 0.5, 0.0), params({}), np.array([0.9]))
+    assert entropies.tolist() == pytest.approx([math.log(2)])
+    *_, entropies = sample(logits_of(0.0, 1.0), params({}), np.array([0.9]))
+    assert entropies.tolist() == [0.0]
 
 
 # Cuts
@@ -156,13 +178,13 @@ def test_what_is_kept_shares_the_whole_line():
 
 
 def test_log_probs_are_those_before_the_cuts():
-    _, logprobs = sample(logits_of(0.5, 0.3, 0.2), params({"top_k": 1, "top_p": 0.1}), np.array([0.5]))
+    _, logprobs, _ = sample(logits_of(0.5, 0.3, 0.2), params({"top_k": 1, "top_p": 0.1}), np.array([0.5]))
     assert logprobs.tolist() == pytest.approx([math.log(0.5)])
 
 
 def test_each_row_is_cut_by_its_own_parameters():
     rows = [{"top_k": 1}, {"top_p": 0.5}, {"top_k": 2}, {}]
-    tokens, _ = sample(logits_of(0.5, 0.25, 0.25, rows=4), params(*rows), np.full(4, 0.99))
+    tokens, *_ = sample(logits_of(0.5, 0.25, 0.25, rows=4), params(*rows), np.full(4, 0.99))
     assert tokens.tolist() == [0, 0, 1, 2]
 
 
@@ -170,13 +192,13 @@ def test_a_row_without_a_nucleus_is_not_cut_because_its_neighbour_has_one():
     # In single precision three thirds are 1 already, so nothing would be left for the last tokens.
     logits = logits_of(1.0, 1.0, 1.0, 3e-9, 3e-9, rows=2)
     noise = np.full(2, 1 - 1e-10)
-    alone, _ = sample(logits[:1], params({}), noise[:1])
-    together, _ = sample(logits, params({}, {"top_p": 0.5}), noise)
+    alone, *_ = sample(logits[:1], params({}), noise[:1])
+    together, *_ = sample(logits, params({}, {"top_p": 0.5}), noise)
     assert alone[0] == together[0] == 4
 
 
 def test_half_precision_logits_are_drawn_in_single_precision():
     logits = logits_of(0.7, 0.2, 0.1).to(torch.bfloat16)
-    _, logprobs = sample(logits, params({}), np.array([0.0]))
+    _, logprobs, _ = sample(logits, params({}), np.array([0.0]))
     assert logprobs.dtype == torch.float32
     assert logprobs.tolist() == torch.log_softmax(logits.float(), dim=-1)[:, 0].tolist()

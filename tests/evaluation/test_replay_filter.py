@@ -118,6 +118,24 @@ def test_the_scale_of_rewards_moves_softmax_filters_and_no_linear_ones(run, caps
     assert kept("linear", 1) == kept("linear", 0.1) == kept("linear", 10) == [5, 6]
 
 
+def test_entropies_of_saved_episodes_are_scored(run, capsys):
+    episodes = [episode for group in (4, 5) for episode in pair(group, 0, 0)]
+    for play, entropies in zip(episodes, [[1.0], [2.0], [0.5], [0.5]], strict=True):
+        play.turns[0].entropies = entropies
+    RunDir(run).write_episodes("train_step_3", episodes)
+    (record,) = replay(capsys, run, "rollout_filter_metric=entropy", "--files", "train_step_3")
+    assert record["scores"] == {"4": 1.5, "5": 0.5}
+
+
+def test_entropies_that_were_not_saved_are_not_made_up(run, capsys, caplog):
+    with pytest.raises(RagenError, match="do not hold the entropies"):
+        main([str(run), "rollout_filter_metric=entropy"])
+    RunDir(run).write_config(to_yaml(load_config("base", ["actor_rollout_ref.rollout.rollout_filter_metric=entropy"])))
+    records = replay(capsys, run, "--files", "train_step_1")
+    assert [record["filter"] for record in records] == [describe(settings) for settings in panel()]
+    assert "train_step_1.jsonl.gz holds no entropies" in caplog.text
+
+
 def test_groups_that_lost_a_member_are_left_out(tmp_path, capsys):
     path = RunDir(tmp_path).write_episodes("train", pair(1, 0, 1) + pair(2, 0, 1, status=Status.ENV_ERROR))
     records = replay(capsys, path)

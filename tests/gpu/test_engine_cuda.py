@@ -12,7 +12,7 @@ from transformers import AutoModelForCausalLM, LlamaConfig, Qwen2Config, Qwen3Co
 from ragen.engine.base import StopReason
 from ragen.engine.native import NativeEngine, native_engine
 from tests.engine.families import SHAPE, random_model
-from tests.engine.test_native import prompt, request, run
+from tests.engine.test_native import forward_entropies, prompt, request, run
 
 pytestmark = [
     pytest.mark.gpu,
@@ -82,7 +82,7 @@ def test_logprobs_agree_with_a_plain_forward_pass_over_three_turns(family):
             for s, ids in contexts.items()
         ]
         done = run(engine, requests)
-        ours, plain = [], []
+        ours, plain, of_engine, of_model = [], [], [], []
         for session, completion in done.items():
             ids, start, temperature = (
                 contexts[session] + completion.token_ids,
@@ -93,10 +93,15 @@ def test_logprobs_agree_with_a_plain_forward_pass_over_three_turns(family):
             expected = forward_logprobs(exact, ids, start, temperature)
             ours.append((torch.tensor(completion.logprobs) - expected).abs())
             plain.append((forward_logprobs(model, ids, start, temperature) - expected).abs())
+            entropies = torch.tensor(forward_entropies(exact, ids, start, temperature))
+            of_engine.append((torch.tensor(completion.entropies) - entropies).abs())
+            of_model.append((torch.tensor(forward_entropies(model, ids, start, temperature)) - entropies).abs())
             contexts[session] = ids + prompt(30, seed=turn)
         # As near to the exact numbers as bfloat16 comes anyway.
         assert torch.cat(ours).mean() < 1.2 * torch.cat(plain).mean(), f"turn {turn}"
         assert torch.cat(ours).max() < 2 * torch.cat(plain).max(), f"turn {turn}"
+        assert torch.cat(of_engine).mean() < 1.2 * torch.cat(of_model).mean(), f"turn {turn}"
+        assert torch.cat(of_engine).max() < 2 * torch.cat(of_model).max(), f"turn {turn}"
         assert len({tuple(done[s].token_ids) for s in range(24, 32)}) == 8
 
 
@@ -149,15 +154,17 @@ def test_sampling_equals_the_cpu_method_on_the_same_logits():
     state[:, kernels.COUNT] = torch.from_numpy(counts)
     state[:, kernels.TEMPERATURE] = torch.from_numpy(temperatures.view(np.int64))
     state = state.cuda()
-    out = torch.full((2, rows), -1, dtype=torch.int32, device="cuda")
+    logits[5, :100_000] = -torch.inf  # whole chunks of words that cannot be drawn
+    out = torch.full((3, rows), -1, dtype=torch.int32, device="cuda")
     kernels.draw(logits, torch.arange(rows, device="cuda"), state, out, advance=True)
     params = BatchParams([SamplingParams(max_tokens=1, temperature=t) for t in temperatures], logits.device)
-    tokens, logprobs = sample(logits, params, uniform_noise(seeds, counts))
+    tokens, logprobs, entropies = sample(logits, params, uniform_noise(seeds, counts))
     same = out[0] == tokens
     # The kernel sums in float32: a draw that falls within rounding of a border may go to the neighbour.
     assert same.float().mean() > 0.97
     assert same[2::3].all()
     assert (out[1].view(torch.float32) - logprobs)[same].abs().max() < 1e-4
+    assert (out[2].view(torch.float32) - entropies).abs().max() < 1e-3
     assert torch.equal(state[:, kernels.TOKEN], out[0].long())
     assert torch.equal(state[:, kernels.POSITION], torch.ones_like(state[:, 0]))
 

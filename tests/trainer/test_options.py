@@ -7,10 +7,13 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from ragen.algorithms.rollout_filter import FilterSettings, RolloutFilter
+from ragen.models.load import load_model
 from ragen.models.resolve import resolve_model
 from ragen.tracking.glossary import unknown
 from ragen.tracking.rundir import read_table
 from ragen.trainer.build import build_trainer, draw_seed
+from ragen.types import group_episodes
 from tests.trainer.runs import BANDIT, LAKE, Run, small_config, train
 
 ACTOR, ROLLOUT = "actor_rollout_ref.actor", "actor_rollout_ref.rollout"
@@ -179,6 +182,27 @@ def test_every_filter_metric_trains_and_keeps_the_reward_statistics(tmp_path, me
     assert "rollout/in_group_reward_std" in run.metrics[2]
 
 
+def test_a_filter_of_entropies_sees_those_of_the_policy_and_a_replay_sees_the_same(tmp_path):
+    choice = {"metric": "entropy", "strategy": "top_k_abs", "value": 2}
+    changes = [GRPO, *(f"{ROLLOUT}.rollout_filter_{name}={value}" for name, value in choice.items())]
+    run = train(tmp_path, *changes, "trainer.total_training_steps=1")
+    model = load_model(resolve_model("tiny/bandit"), device="cpu")
+    means = []
+    for episode in run.episodes(1):
+        (turn,) = episode.turns
+        with torch.no_grad():
+            logits = model(torch.tensor([turn.prompt_ids + turn.response_ids])).logits[0, len(turn.prompt_ids) - 1 : -1]
+        entropies = torch.distributions.Categorical(logits=logits).entropy()
+        assert turn.entropies == pytest.approx(entropies.tolist(), abs=1e-4)
+        assert turn.entropies == [round(entropy, 4) for entropy in turn.entropies]
+        means.append(entropies.mean().item())
+    metrics = run.metrics[1]
+    assert metrics["rollout/in_group_entropy_mean"] == pytest.approx(sum(means) / len(means), abs=1e-4)
+    settings = FilterSettings.from_config(small_config(tmp_path, *changes).actor_rollout_ref.rollout)
+    replayed = RolloutFilter(settings)(group_episodes(run.episodes(1))).metrics
+    assert replayed == {name: metrics[name] for name in replayed}
+
+
 # --- what may not change the result
 
 
@@ -222,6 +246,9 @@ def test_log_probs_of_the_engine_and_recomputed_ones_give_nearly_the_same_update
     ]
     for run in runs:
         assert run.metrics[1]["rollout/logprob_mismatch_max"] < 1e-3
+    # Of all twelve samples, not of those on which log-probs are compared.
+    entropies = [run.metrics[1]["actor/entropy"] for run in runs]
+    assert entropies[1] == pytest.approx(entropies[0], abs=1e-4)
     start = load_file(resolve_model("tiny/frozen_lake") / "model.safetensors")
     updates = [torch.cat([(run.weights(1)[name] - weight).flatten() for name, weight in start.items()]) for run in runs]
     assert torch.cosine_similarity(*updates, dim=0) > 0.999

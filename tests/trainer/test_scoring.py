@@ -1,11 +1,12 @@
 """From groups to a scored batch."""
 
 import math
+from collections import Counter
 
 import pytest
 import torch
 
-from ragen.trainer.scoring import _add_turns, data_metrics, samples_of
+from ragen.trainer.scoring import _add_turns, data_metrics, drawn_samples, samples_of
 from ragen.trainer.validation import mean_metrics, reward_statistics
 from ragen.types import Episode, Group, Sample, Status, Turn
 from ragen.workers.batch import make_batch
@@ -45,6 +46,15 @@ def test_the_returns_of_gigpo_look_ahead_in_every_context_mode():
     assert batch.step_returns is not None and batch.anchors is not None
     assert batch.step_returns.tolist() == [[2.0], [2.0], [4.0], [2.0]]
     assert batch.anchors.tolist() == [[0], [1], [2], [0]]
+
+
+def test_the_measured_samples_are_drawn_anew_by_every_seed():
+    first, second = drawn_samples(100, seed=1), drawn_samples(100, seed=2)
+    assert first == drawn_samples(100, seed=1) != second
+    assert len(set(first)) == len(first) == 8 and max(first) < 100
+    assert drawn_samples(5, seed=1) == [0, 1, 2, 3, 4]
+    counts = Counter(index for seed in range(1000) for index in drawn_samples(16, seed=seed))
+    assert all(400 < counts[index] < 600 for index in range(16))  # half of 1000, five standard deviations
 
 
 def episode(member: int, rewards: list[float], *, group_id: int = 0, tag: str = "Lake") -> Episode:

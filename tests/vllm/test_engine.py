@@ -85,6 +85,7 @@ def test_replies_equal_those_of_the_native_engine(engine, kind):
         assert ours[i].token_ids == theirs[i].token_ids
         assert ours[i].stop_reason == theirs[i].stop_reason
         assert ours[i].logprobs == pytest.approx(theirs[i].logprobs, abs=1e-4)
+        assert ours[i].entropies == pytest.approx(theirs[i].entropies, abs=1e-4)
 
 
 def test_replies_end_where_they_should(engine):
@@ -109,6 +110,15 @@ def test_logprobs_are_those_of_the_temperature_before_any_cut(engine):
         logits = MODEL(torch.tensor([ids + reply.token_ids])).logits[0, len(ids) - 1 : -1] / 0.7
     expected = torch.log_softmax(logits, dim=-1).gather(1, torch.tensor(reply.token_ids)[:, None])[:, 0]
     assert reply.logprobs == pytest.approx(expected.tolist(), abs=1e-4)
+
+
+def test_a_prompt_that_is_read_in_pieces_leaves_one_entropy_for_each_token(engine):
+    requests = [request(i, prompt(30 + i), seed=i, max_tokens=5 + i) for i in range(4)]
+    assert all(len(one.prompt_ids) > 256 for one in requests)
+    ours, theirs = run(engine, requests), run(NativeEngine(MODEL, TOKENIZER), requests)
+    for i in range(4):
+        assert len(ours[i].entropies) == len(ours[i].token_ids) == 5 + i
+        assert ours[i].entropies == pytest.approx(theirs[i].entropies, abs=1e-4)
 
 
 def test_a_reply_follows_from_its_seed_and_not_from_its_neighbours(engine):
