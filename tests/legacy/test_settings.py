@@ -63,6 +63,12 @@ def test_defaults_of_every_environment_are_a_valid_configuration():
         assert config.agent_proxy.max_actions_per_turn == 1
 
 
+def test_every_epoch_drops_its_incomplete_batch():
+    """10000 levels are 312 batches of 32: five epochs are 1560 steps, not 50000 // 32 = 1562."""
+    config = modern("sokoban", "training.train_batch_size=32", "training.ppo_batch_size=32")
+    assert config.trainer.total_training_steps == 1560
+
+
 def test_batches_turns_and_the_estimator_mean_what_they_meant():
     config = modern(
         "frozenlake",

@@ -29,9 +29,7 @@ def in_an_empty_folder(tmp_path, monkeypatch):
 
 def test_a_top_p_sweep_in_which_every_run_ends_differently(capsys):
     name = "sokoban_top_p_{}-tiny".format
-    broken = Path(f"model_saving/top_p_sweep_tiny/10/{name('10')}")
-    broken.parent.mkdir(parents=True)
-    broken.write_text("no folder")
+    Path(f"logs/top_p_sweep_tiny/10/{name('10')}.log").mkdir(parents=True)  # a folder in the place of the file
     # No batch varies that much: a filter below 1 keeps nothing, which ends its run at once.
     rollout = "actor_rollout_ref.rollout.rollout_filter_"
     stop = [f"{rollout}top_p_prob_mode=linear", f"{rollout}selection_eps=100", f"{rollout}empty_stop_steps=1"]
@@ -71,7 +69,7 @@ def test_a_top_p_sweep_in_which_every_run_ends_differently(capsys):
     assert [row["status"] for row in rows] == ["early_stopped", "fail", "success"]
     assert [row["last_step"] for row in rows] == ["1", "", "2"]
     report = Path("logs/top_p_sweep_tiny_report.md").read_text()
-    assert "early stop at 1 (empty_filtered_steps)" in report and "binomial over 8 validation episodes" in report
+    assert "early stop at 1 (empty_filtered_steps)" in report and "one seed, over 8 validation levels" in report
     assert len(figure_ink(Path("logs/top_p_sweep_tiny_report.png"))[0]) > 5000
     output = capsys.readouterr().out
     assert f"{name('09')}: early stopped" in output and f"{name('10')}: failed" in output
@@ -148,8 +146,7 @@ def test_a_terminated_sweep_ends_its_runs_and_says_how_to_go_on(tmp_path):
 def test_a_sweep_on_a_local_ray(tmp_path):
     """In a process of its own: Ray keeps threads and sockets about."""
     broken = tmp_path / "model_saving/kl_sweep_tiny/01/sokoban_kl_sweep_nofilter_01-tiny"
-    broken.parent.mkdir(parents=True)
-    broken.write_text("no folder")
+    (broken / "status.json").mkdir(parents=True)  # a folder in the place of the file
     arguments = ["--kl-values", "0.01,0.1", "--steps", "1", "--ray", "local"]
     sweep = start_sweep(tmp_path, "kl", *arguments, *SMALL)
     output, _ = sweep.communicate(timeout=200)
