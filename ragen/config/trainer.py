@@ -87,6 +87,10 @@ class TrainerConfig:
     logger: Annotated[
         tuple[Literal["console", "wandb", "tensorboard"], ...], "Where metrics go besides the run directory."
     ]
+    console: Annotated[
+        Literal["compact", "full"],
+        "On the console a few numbers of each step (a terminal: a live display), or all metrics.",
+    ]
     generations_to_log_to_wandb: GenerationsToLogConfig
     balance_batch: Annotated[bool, "Give every GPU a similar number of tokens."]
     critic_warmup: Annotated[int, "Steps before this train the critic only."]

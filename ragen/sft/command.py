@@ -29,7 +29,8 @@ from ragen.errors import INTERRUPTED, ConfigError, reporting_errors
 from ragen.files import read_object
 from ragen.sft.config import SftConfig, load_sft
 from ragen.sft.model import ROLE, base_model, build_model
-from ragen.tracking.console import console, step_line
+from ragen.tracking.console import console
+from ragen.tracking.console_tracker import step_line
 from ragen.tracking.rundir import RunDir, read_status, write_atomic
 from ragen.tracking.tracker import Trackers, check_names
 from ragen.trainer.checkpoint import find_resume, read_state, save_checkpoint, step_of
@@ -204,6 +205,7 @@ def open_trackers(config: Config, root: Path, *, total_steps: int, resumed: int 
         experiment=trainer.experiment_name,
         total_steps=total_steps,
         resumed_step=resumed,
+        console=trainer.console,
     )
 
 

@@ -17,8 +17,9 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Protocol, Self
+from typing import Any, Literal, Protocol, Self
 
+from ragen.algorithms.statistics import Estimate
 from ragen.errors import ConfigError, MissingExtra, RagenError
 from ragen.tracking.rundir import RunDir, State
 
@@ -55,12 +56,14 @@ class RunFacts:
     """The last step, for the time that is left."""
     resumed_step: int | None
     """The step of the checkpoint the run continues from; None is a new run."""
+    console: Literal["compact", "full"] = "compact"
+    """A few numbers of each step on the console, or all."""
 
 
 def _console(run: RunFacts) -> Tracker:
-    from ragen.tracking.console import ConsoleTracker
+    from ragen.tracking.console_tracker import ConsoleTracker
 
-    return ConsoleTracker(total_steps=run.total_steps)
+    return ConsoleTracker(total_steps=run.total_steps, style=run.console)
 
 
 def _wandb(run: RunFacts) -> Tracker:
@@ -112,6 +115,7 @@ class Trackers:
         experiment: str,
         total_steps: int | None = None,
         resumed_step: int | None = None,
+        console: Literal["compact", "full"] = "compact",
     ) -> None:
         """`config` is a plain mapping or a configuration dataclass. Wrong names and missing packages raise here.
 
@@ -131,6 +135,7 @@ class Trackers:
             experiment=experiment,
             total_steps=total_steps,
             resumed_step=resumed_step,
+            console=console,
         )
         self._trackers: dict[str, Tracker] = {}
         self._is_open = False
@@ -179,16 +184,22 @@ class Trackers:
         self._each("log_table", step, name, list(columns), plain)
 
     def stage(self, name: str) -> None:
-        """What the run is doing now, for the live line: Timers(on_stage=trackers.stage)."""
-        console = self._trackers.get("console")
-        if console is not None and hasattr(console, "stage"):
-            console.stage(name)  # type: ignore[attr-defined]
+        """What the run is doing now, for the live display: Timers(on_stage=trackers.stage)."""
+        self._show("stage", name)
+
+    def begin_episodes(self, total: int) -> Callable[[Any], None]:
+        """So many episodes are being played; call what this returns as each of them ends."""
+        self._show("begin_episodes", total)
+        return lambda episode: self._show("end_episode")
+
+    def validated(self, step: int, successes: Mapping[str, Estimate], overall: Estimate) -> None:
+        """The success of a validation by environment, and of all of them."""
+        self._show("validated", step, successes, overall)
 
     def say(self, text: str) -> None:
         """Lines that stay on the screen, above the live display where there is one."""
-        console = self._trackers.get("console")
-        if console is not None and hasattr(console, "say"):
-            console.say(text)  # type: ignore[attr-defined]
+        if "console" in self._trackers:
+            self._show("say", text)
         else:
             print(text, flush=True)
 
@@ -204,6 +215,16 @@ class Trackers:
         finally:
             self._each("close", status)
             self._trackers.clear()
+
+    def _show(self, method: str, *arguments: Any) -> None:
+        """Tell the console, if there is one, what only a person watching wants to know."""
+        tell = getattr(self._trackers.get("console"), method, None)
+        if tell is None:
+            return
+        try:
+            tell(*arguments)
+        except Exception as error:
+            self._drop("console", error, is_closing=False)
 
     def _each(self, method: str, *arguments: Any) -> None:
         for name, tracker in list(self._trackers.items()):

@@ -20,7 +20,7 @@ from ragen.env.rng import fixed_hash
 from ragen.errors import Interrupted
 from ragen.llm_agent.build import sampling_params
 from ragen.llm_agent.es_manager import EsManager
-from ragen.llm_agent.metrics import rollout_metrics
+from ragen.llm_agent.metrics import rollout_metrics, success
 from ragen.tracking.names import by_tag
 from ragen.tracking.rundir import RunDir, read_metrics
 from ragen.tracking.timing import Timers
@@ -93,7 +93,7 @@ class AgentTrainer:
         self.resumed: StepOutcome | None = None
         """What the step of the checkpoint logged, when the run continues one."""
         self.environments = EsManager(config.es_manager.train, config.custom_envs)
-        self.validate = Validator(config, workers)
+        self.validate = Validator(config, workers, begin_episodes=trackers.begin_episodes)
         self.played = PlayedLevels()
         self.rollout_filter = RolloutFilter(FilterSettings.from_config(config.actor_rollout_ref.rollout))
         self.early_stop = EarlyStop(
@@ -344,6 +344,7 @@ class AgentTrainer:
             base_seed=self.train_seed + (step - 1) * self.environments.num_groups,
             noise_seed=fixed_hash(self.train_seed, "training", step),
             params=sampling_params(self.config, self.workers.chat, is_validation=False),
+            on_episode=self.trackers.begin_episodes(len(self.environments.seats)),
         )
 
     def validation(self, step: int) -> Metrics:
@@ -351,6 +352,8 @@ class AgentTrainer:
             metrics, episodes = self.validate(self.played)
         self.write_episodes(step, "val", episodes, is_due=True)
         self.note_signs("val", episodes)
+        by_env = {tag: success([e for e in episodes if e.tag == tag]) for tag in by_tag(metrics, "val-env", "success")}
+        self.trackers.validated(step, by_env, success(episodes))
         num_rows = self.config.trainer.generations_to_log_to_wandb.val
         if num_rows > 0:
             shown = sorted(episodes, key=lambda e: fixed_hash(e.seed, "shown", e.member))[:num_rows]

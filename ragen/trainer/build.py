@@ -83,6 +83,7 @@ def _build(config: Config, start: Start, root: Path, *, device: str | None, rank
         experiment=trainer.experiment_name,
         total_steps=trainer.total_training_steps,
         resumed_step=start.step if start.checkpoint else None,
+        console=trainer.console,
     )
     built = AgentTrainer(config, workers, trackers=trackers, start_step=start.step, origin=origin(config, start))
     if start.state:

@@ -14,14 +14,17 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from ragen.algorithms.statistics import Estimate, success_interval
+import yaml
+
+from ragen.algorithms.statistics import Estimate
 from ragen.config.trainer import EarlyStopConfig
 from ragen.errors import NOTHING_LEARNED, Interrupted, RagenError
 from ragen.text import safe
-from ragen.tracking.episodes import find_episodes, read_episodes
+from ragen.tracking.console_tracker import show_estimate
 from ragen.tracking.names import by_tag
 from ragen.tracking.rundir import State, read_metrics
-from ragen.trainer.checkpoint import LATEST
+from ragen.tracking.validation import read_validation, success_by_tag, success_of_tag
+from ragen.trainer.checkpoint import LATEST, find_best
 from ragen.trainer.trouble import Signs, Trouble
 
 MAX_REASON = 400
@@ -42,11 +45,12 @@ class Validated:
     tag: str
     step: int
     success: Estimate
+    unseen: Estimate | None = None
+    """On levels that training had not played by then; None where that is all of them."""
 
     def __str__(self) -> str:
-        # Without episodes there is no interval.
-        shown = f"{self.success}" if self.success.low == self.success.low else f"{self.success.mean:.3f}"
-        return f"{shown} at step {self.step}"
+        unseen = "" if self.unseen is None else f" (unseen levels: {show_estimate(self.unseen)})"
+        return f"{show_estimate(self.success)} at step {self.step}{unseen}"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -78,6 +82,8 @@ class Ending:
     """[tags] The first and the last one, or the only one."""
     run_dir: Path
     checkpoint: Path | None
+    best: Path | None
+    """The checkpoint with the best validation, where it is kept and not the newest."""
     next_command: str
 
     def __str__(self) -> str:
@@ -89,6 +95,7 @@ class Ending:
         rows += [
             ("run folder", str(self.run_dir)),
             ("checkpoint", str(self.checkpoint or "none (trainer.save_freq)")),
+            ("best", str(self.best or "")),
             ("next", self.next_command),
         ]
         for name, text in rows:
@@ -107,6 +114,7 @@ class Ending:
                 for found in self.validations
             ],
             "checkpoint": str(self.checkpoint) if self.checkpoint else None,
+            "best_checkpoint": str(self.best) if self.best else None,
             "next": self.next_command,
         }
 
@@ -189,10 +197,10 @@ def compose(run_dir: Path, cause: Cause, *, step: int | None, total_steps: int) 
     """The report of a run that ends now, or ended before."""
     rows: list[dict[str, Any]] = []
     validations: list[tuple[Validated, ...]] = []
-    with suppress(RagenError, OSError):  # a damaged file must not hide how the run ended
+    with suppress(RagenError, OSError, yaml.YAMLError):  # a damaged file must not hide how the run ended
         rows = read_metrics(run_dir)
         validations = read_validations(run_dir, rows)
-    checkpoint = newest_checkpoint(run_dir)
+    checkpoint, best = newest_checkpoint(run_dir), find_best(run_dir)
     return Ending(
         cause=cause,
         exit_code=exit_code(cause, rows),
@@ -201,6 +209,7 @@ def compose(run_dir: Path, cause: Cause, *, step: int | None, total_steps: int) 
         validations=validations,
         run_dir=run_dir,
         checkpoint=checkpoint,
+        best=best if best != checkpoint else None,
         next_command=next_command(run_dir, cause, rows, checkpoint),
     )
 
@@ -229,31 +238,15 @@ def newest_checkpoint(run_dir: Path) -> Path | None:
 
 def read_validations(run_dir: Path, rows: Sequence[Mapping[str, Any]]) -> list[tuple[Validated, ...]]:
     """The first and the last validation of each environment, with the interval over the levels."""
-    steps: dict[str, list[tuple[int, float]]] = {}
+    levels = read_validation(run_dir).levels
+    found: dict[str, list[Validated]] = {}
     for row in rows:
-        for tag, success in by_tag(row, "val-env", "success").items():
-            steps.setdefault(tag, []).append((row["step"], success))
-    ends = {tag: found[:1] + found[1:][-1:] for tag, found in steps.items()}
-    estimates = {step: _estimates(run_dir, step) for step in {step for found in ends.values() for step, _ in found}}
-    return [
-        tuple(
-            Validated(tag=tag, step=step, success=estimates[step].get(tag, Estimate(mean, float("nan"), float("nan"))))
-            for step, mean in found
-        )
-        for tag, found in ends.items()
-    ]
-
-
-def _estimates(run_dir: Path, step: int) -> dict[str, Estimate]:
-    """Success of each environment, from the episodes of a validation."""
-    file = find_episodes(run_dir, f"val_step_{step}")
-    if file is None:
-        return {}
-    played: dict[str, list[tuple[bool, int]]] = {}
-    for episode in read_episodes(file):
-        if not episode.status.is_fault:
-            played.setdefault(episode.tag, []).append((episode.is_success, episode.group_id))
-    return {tag: success_interval(*zip(*found, strict=True)) for tag, found in played.items()}
+        for tag, success in success_by_tag(row, levels).items():
+            num_unseen = row.get(f"val-env/{tag}/levels_unseen", 0)
+            is_mixed = num_unseen > 0 and row.get(f"val-env/{tag}/levels_seen", 0) > 0
+            unseen = success_of_tag(row, tag, int(num_unseen), kind="unseen") if is_mixed else None
+            found.setdefault(tag, []).append(Validated(tag=tag, step=row["step"], success=success, unseen=unseen))
+    return [tuple(each[:1] + each[1:][-1:]) for each in found.values()]
 
 
 def next_command(run_dir: Path, cause: Cause, rows: Sequence[Mapping[str, float]], checkpoint: Path | None) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from statistics import fmean, pstdev
 
@@ -22,8 +22,11 @@ from ragen.workers.base import Workers
 class Validator:
     """Plays the validation levels; the same levels and the same noise at every validation."""
 
-    def __init__(self, config: Config, workers: Workers) -> None:
-        self.config, self.workers = config, workers
+    def __init__(
+        self, config: Config, workers: Workers, *, begin_episodes: Callable[[int], Callable[[Episode], None]]
+    ) -> None:
+        """`begin_episodes` hears how many episodes a rollout has; what it returns hears of each as it ends."""
+        self.config, self.workers, self.begin_episodes = config, workers, begin_episodes
         self.environments = EsManager(config.es_manager.val, config.custom_envs)
 
     def __call__(self, played: PlayedLevels) -> tuple[Metrics, list[Episode]]:
@@ -45,7 +48,10 @@ class Validator:
     def _play(self, params: SamplingParams, repeat: int) -> list[Episode]:
         seed = self.config.seed.val
         noise_seed = fixed_hash(seed, "validation", repeat)
-        return self.workers.rollout(self.environments, base_seed=seed, noise_seed=noise_seed, params=params)
+        on_episode = self.begin_episodes(len(self.environments.seats))
+        return self.workers.rollout(
+            self.environments, base_seed=seed, noise_seed=noise_seed, params=params, on_episode=on_episode
+        )
 
     def close(self) -> None:
         self.environments.close()

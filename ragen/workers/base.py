@@ -25,9 +25,18 @@ class Workers(Protocol):
     def chat(self) -> Chat | None: ...
 
     def rollout(
-        self, environments: EsManager, *, base_seed: int, noise_seed: int, params: SamplingParams
+        self,
+        environments: EsManager,
+        *,
+        base_seed: int,
+        noise_seed: int,
+        params: SamplingParams,
+        on_episode: Callable[[Episode], None] = lambda _: None,
     ) -> list[Episode]:
-        """Play every seat of `environments` once, on the levels from `base_seed`; in the order of the seats."""
+        """Play every seat of `environments` once, on the levels from `base_seed`; in the order of the seats.
+
+        `on_episode` hears of each episode as it ends, or of all of them when several processes have played.
+        """
         ...
 
     def logprobs(self, batch: Batch) -> tuple[Tensor, Tensor]:

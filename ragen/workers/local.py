@@ -48,11 +48,19 @@ class LocalWorkers:
         return self.agent.chat
 
     def rollout(
-        self, environments: EsManager, *, base_seed: int, noise_seed: int, params: SamplingParams
+        self,
+        environments: EsManager,
+        *,
+        base_seed: int,
+        noise_seed: int,
+        params: SamplingParams,
+        on_episode: Callable[[Episode], None] = lambda _: None,
     ) -> list[Episode]:
         """Play every environment once. The engine's cache goes afterwards: updates need its memory and make it stale,
         and every rollout starts from the same state, whatever came before."""
-        episodes = self.agent.proxy.rollout(environments, base_seed=base_seed, noise_seed=noise_seed, params=params)
+        episodes = self.agent.proxy.rollout(
+            environments, base_seed=base_seed, noise_seed=noise_seed, params=params, on_episode=on_episode
+        )
         self.agent.engine.sync()
         refuse_when_nothing_fits(episodes)
         return episodes

@@ -37,7 +37,13 @@ class RayWorkers(RankCalls):
         super().__init__(config, builder, ranks, memory_advice=memory_advice, owns_ranks=owns_ranks)
 
     def rollout(
-        self, environments: EsManager, *, base_seed: int, noise_seed: int, params: SamplingParams
+        self,
+        environments: EsManager,
+        *,
+        base_seed: int,
+        noise_seed: int,
+        params: SamplingParams,
+        on_episode: Callable[[Episode], None] = lambda _: None,
     ) -> list[Episode]:
         """Whole groups are dealt out; the answer does not depend on who plays which.
 
@@ -53,6 +59,8 @@ class RayWorkers(RankCalls):
         ]
         episodes = [episode for part in self.wait("play", calls)[::sharing] for episode in part]
         refuse_when_nothing_fits(episodes)
+        for episode in episodes:
+            on_episode(episode)
         return sorted(episodes, key=lambda episode: (episode.group_id, episode.member))
 
     def logprobs(self, batch: Batch) -> tuple[Tensor, Tensor]:

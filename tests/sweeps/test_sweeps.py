@@ -56,7 +56,7 @@ def test_a_top_p_sweep_in_which_every_run_ends_differently(capsys):
     records = read_metrics(run_dir)
     assert [record["step"] for record in records] == [0, 1, 2]
     assert {"val-env/Bandit/success", "actor/kl_loss", "timing_s/train_total"} <= records[2].keys()
-    assert "step:2 - " in (logs / "nofilter" / f"{name('nofilter')}.log").read_text()
+    assert "  step 2/" in (logs / "nofilter" / f"{name('nofilter')}.log").read_text()
 
     summary = Path("logs/top_p_sweep_tiny.log").read_text()
     header, _, block = summary.partition("=== Summary ===\n")
@@ -118,7 +118,7 @@ def test_a_killed_sweep_loses_nothing(tmp_path):
     log = (tmp_path / "logs/kl_sweep_tiny/nofilter/001/sokoban_kl_sweep_nofilter_001-tiny.log").read_text()
     assert log.count("Memory: ") == 2, "the second part follows the first"
     resumed_at = log.rindex("Memory: ")
-    assert "step:1 - " not in log[resumed_at:], "it went on, and did not start over"
+    assert "  step 1/" not in log[resumed_at:], "it went on, and did not start over"
     block = (tmp_path / "logs/kl_sweep_tiny.log").read_text().partition("=== Summary ===\n")[2]
     assert [fields_of(line)["status"] for line in block.splitlines()] == ["success", "success"]
 
@@ -235,7 +235,7 @@ def test_a_step_of_the_training_helper_can_be_probed(capsys):
     assert [step for step, record in steps.items() if "grad_norm/all/task" in record] == [1, 3]
     assert steps[1]["grad_analysis/source_batch_size"] == 24.0
     assert steps[1]["grad_norm/all/kl"] == 0.0, "the training helper has no KL"
-    assert "step:3 - " in Path(f"logs/gradient_analysis_sokoban_tiny/{name}.log").read_text()
+    assert "  step 3/" in Path(f"logs/gradient_analysis_sokoban_tiny/{name}.log").read_text()
     result = Path(f"logs/gradient_analysis_sokoban_tiny/{name}.result").read_text()
     assert fields_of(result.strip())["status"] == "success"
 

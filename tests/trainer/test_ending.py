@@ -12,7 +12,6 @@ from ragen.trainer.build import build_trainer
 from ragen.trainer.ending import Cause, compose, ended_by, stopped, this_command
 from tests.trainer.runs import Run, finish, small_config, start_process
 from tests.trainer.test_loop import GRPO, NOTHING_KEPT, ROLLOUT
-from tests.trainer.test_trouble import episode
 
 STOP = "trainer.early_stop"
 
@@ -37,7 +36,7 @@ def test_a_finished_run_says_what_it_achieved_and_what_to_do_next(tmp_path, caps
     lines = said.splitlines()[-5:]
     assert lines[0] == "Finished at step 2 of 2: all steps are done."
     assert lines[1].startswith("  validation: Bandit ") and "] at step 0 -> " in lines[1]
-    assert lines[1].endswith("] at step 2")
+    assert "] at step 2" in lines[1]
     assert lines[2:] == [
         f"  run folder: {tmp_path}",
         f"  checkpoint: {tmp_path / 'global_step_2'}",
@@ -134,19 +133,36 @@ def test_a_failure_is_said_with_its_reason_and_without_terminal_codes(tmp_path):
     assert ending.exit_code == 1
 
 
-def test_a_damaged_episode_file_does_not_hide_the_end(tmp_path):
-    run = RunDir(tmp_path)
-    run.log(0, {"val-env/T/success": 0.5})
-    run.write_episodes("val_step_0", [episode()]).write_bytes(b"nonsense")
+def test_a_damaged_file_does_not_hide_the_end(tmp_path):
+    (tmp_path / "metrics.jsonl").write_text("nonsense\n")
     ending = compose(tmp_path, Cause(state="finished", reason="done"), step=0, total_steps=0)
     assert ending.exit_code == 0 and "Finished" in str(ending)
 
 
-def test_a_validation_without_episodes_has_no_interval(tmp_path):
+def test_a_validation_of_an_older_run_has_no_interval(tmp_path):
     RunDir(tmp_path).log(0, {"val-env/T/success": 0.5})
     ending = compose(tmp_path, Cause(state="finished", reason="done"), step=0, total_steps=0)
     assert "  validation: T 0.500 at step 0\n" in str(ending)
     assert json.loads(json.dumps(ending.facts(), allow_nan=False))["validation"][0][0]["low"] is None
+
+
+def test_the_success_on_levels_that_training_has_not_played_is_said(tmp_path):
+    name, run = "val-env/T", RunDir(tmp_path)
+    whole = {f"{name}/success": 0.5, f"{name}/success_low": 0.25, f"{name}/success_high": 0.75}
+    run.log(0, whole | {f"{name}/levels_unseen": 8.0, f"{name}/levels_seen": 0.0, f"{name}/success_unseen": 0.5})
+    run.log(9, whole | {f"{name}/levels_unseen": 4.0, f"{name}/levels_seen": 4.0, f"{name}/success_unseen": 0.25})
+    ending = compose(tmp_path, Cause(state="finished", reason="done"), step=9, total_steps=9)
+    before, after = str(ending).splitlines()[1].split(" -> ")
+    assert before == "  validation: T 0.500 [0.250, 0.750] at step 0"
+    assert after.startswith("0.500 [0.250, 0.750] at step 9 (unseen levels: 0.250 [")
+
+
+def test_the_best_checkpoint_is_named_where_it_is_not_the_newest(tmp_path):
+    for name, step in (("latest", 9), ("best", 4)):
+        (tmp_path / f"{name}_checkpointed_iteration.txt").write_text(f"{step}\n")
+        (tmp_path / f"global_step_{step}").mkdir()
+    ending = compose(tmp_path, Cause(state="finished", reason="done"), step=9, total_steps=9)
+    assert f"  checkpoint: {tmp_path}/global_step_9\n  best:       {tmp_path}/global_step_4\n" in str(ending)
 
 
 def test_every_rule_has_its_sentence_and_a_remedy(tmp_path):

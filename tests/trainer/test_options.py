@@ -322,7 +322,7 @@ def test_several_environments_train_together(tmp_path):
 def test_console_and_tensorboard_show_a_run(tmp_path, capsys):
     pytest.importorskip("tensorboard")
     run = train(tmp_path, GRPO, "trainer.logger=[console,tensorboard]")
-    assert "step:2 - " in capsys.readouterr().out.replace("\n", " ")
+    assert "  step 2/2  success " in capsys.readouterr().out
     assert list(run.path.glob("tensorboard/*tfevents*"))
 
 
