@@ -8,15 +8,19 @@ Each new user turn is then appended as the ids of these pieces; what the model w
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from ragen.errors import ChatTemplateError
+from ragen.llm_agent.markers import Markers, frame_markers, plain_words
 from ragen.llm_agent.parsing import ANSWER, THINK
 from ragen.types import Message
 
 SYSTEM, USER, REPLY, NEXT_USER = "be brief", "first question 7A", "earlier reply 7B", "second question 7C"
+FALLBACK = re.compile(r"<0x[0-9A-F]{2}>")
+"""Tokens for single bytes of characters without a token; any text may need them."""
 # Some templates print today's date; a fixed one keeps prompts the same every day.
 FIXED_DATE = "1 January 2025"
 
@@ -45,7 +49,7 @@ class Chat:
             )
         self.tokenizer = tokenizer
         self._special_ids = _special_ids(tokenizer)
-        self.special_strings: tuple[str, ...] = tuple(self._special_ids)
+        self._markers = Markers(list(self._special_ids))
         self.has_system_role = self._accepts_system_role()
         first = self._render(self._first_messages(SYSTEM, USER), add_generation_prompt=True)
         if is_growing:
@@ -61,9 +65,13 @@ class Chat:
         else:  # a block that is open but not wanted is closed at once
             self.forced_prefix = (f"{THINK[1]}\n\n" if does_open else lead) + forced_prefix
             self.opened_prefix = forced_prefix
-        # DeepSeek's headers are single tokens too, though not special ones.
-        frame = first.replace(SYSTEM, "").replace(USER, "") + self._after_reply + self._before_reply
-        self.special_strings += tuple(text for text in _plain_markers(tokenizer) if text in frame)
+        frame = [*re.split(f"{SYSTEM}|{USER}", first), self._after_reply, self._before_reply]
+        # DeepSeek's headers are single tokens too, though not special ones; Llama 2's are plain text.
+        added = {text: index for text, index in _plain_tokens(tokenizer).items() if text in "\n".join(frame)}
+        self._markers = Markers([*self._special_ids, *added, *frame_markers(frame)])
+        ids = (self._special_ids | added).items()
+        self._marker_ids = {index for text, index in ids if not FALLBACK.fullmatch(text)} - {tokenizer.unk_token_id}
+        self._num_markers: dict[str, int] = {}
         end = self._after_reply.lstrip()
         markers = [marker for marker in self._special_ids if end.startswith(marker)]
         self.end_of_turn_id = self._special_ids[max(markers, key=len)] if markers else None
@@ -76,15 +84,20 @@ class Chat:
 
     def start(self, system: str, user: str) -> list[int]:
         """Ids of the first prompt: system message, first user message, header of the reply, forced prefix."""
-        text = self._render(self._first_messages(system, user), add_generation_prompt=True)
-        return self._encode(text + self.forced_prefix)
+
+        def to_text(clean: Callable[[str], str]) -> str:
+            messages = self._first_messages(clean(system), clean(user))
+            return self._render(messages, add_generation_prompt=True) + self.forced_prefix
+
+        return self._encode_safely("start", to_text)
 
     def append(self, reply_ids: Sequence[int], user: str) -> list[int]:
         """Ids that follow a reply: its end marker unless it was sampled, the next user message, header, prefix."""
         is_ended = bool(reply_ids) and reply_ids[-1] == self.end_of_turn_id
         # Llama-2 style templates put a space before the end marker; a model that ended by itself wrote its own.
         after_reply = self._after_reply.lstrip() if is_ended else self._after_reply
-        ids = self._encode(after_reply + self._clean(user) + self._before_reply + self.forced_prefix)
+        before_reply = self._before_reply + self.forced_prefix
+        ids = self._encode_safely(after_reply, lambda clean: after_reply + clean(user) + before_reply)
         return ids[1:] if is_ended else ids
 
     def decode(self, ids: Sequence[int]) -> str:
@@ -98,18 +111,35 @@ class Chat:
         return self.opened_prefix + self.decode(ids[:end])
 
     def _first_messages(self, system: str, user: str) -> list[Message]:
-        system, user = self._clean(system), self._clean(user)
         if self.has_system_role:
             return [{"role": "system", "content": system}, {"role": "user", "content": user}]
         return [{"role": "user", "content": f"{system}\n\n{user}"}]
 
+    @property
+    def special_strings(self) -> tuple[str, ...]:
+        """The texts that have a meaning for the template; none of them may come from an environment."""
+        return self._markers.texts
+
     def _clean(self, text: str) -> str:
         """Text that cannot pose as a chat marker. Templates trim messages, so it is trimmed here."""
         text = text.encode("utf-8", "replace").decode("utf-8")  # tokenizers refuse lone surrogates
-        for marker in self.special_strings:
-            if marker in text and len(marker) > 1:
-                text = text.replace(marker, marker[0] + " " + marker[1:])
-        return text.strip()
+        return self._markers.broken(text).strip()
+
+    def _encode_safely(self, frame: str, to_text: Callable[[Callable[[str], str]], str]) -> list[int]:
+        """Ids of a text that holds messages, with exactly the markers of its frame, by count of their ids.
+
+        Texts are compared before a tokenizer normalises them; should one find a marker there all the same, the
+        messages lose every character a marker could be made of.
+        """
+        if frame not in self._num_markers:
+            self._num_markers[frame] = self._count_markers(self._encode(to_text(lambda _: USER)))
+        ids = self._encode(to_text(self._clean))
+        if self._count_markers(ids) != self._num_markers[frame]:
+            ids = self._encode(to_text(lambda text: plain_words(self._clean(text))))
+        return ids
+
+    def _count_markers(self, ids: Sequence[int]) -> int:
+        return sum(index in self._marker_ids for index in ids)
 
     def _encode(self, text: str) -> list[int]:
         return self.tokenizer.encode(text, add_special_tokens=False)
@@ -222,7 +252,7 @@ def _special_ids(tokenizer: Any) -> dict[str, int]:
     return added | dict(zip(tokenizer.all_special_tokens, tokenizer.all_special_ids, strict=True))
 
 
-def _plain_markers(tokenizer: Any) -> list[str]:
+def _plain_tokens(tokenizer: Any) -> dict[str, int]:
     """Added tokens that are not special, without white space and the tags which prompts themselves speak of."""
-    texts = (token.content for token in tokenizer.added_tokens_decoder.values() if not token.special)
-    return [text for text in texts if text.strip() and text not in (*THINK, *ANSWER)]
+    texts = {token.content: index for index, token in tokenizer.added_tokens_decoder.items() if not token.special}
+    return {text: index for text, index in texts.items() if text.strip() and text not in (*THINK, *ANSWER)}

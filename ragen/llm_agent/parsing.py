@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 THINK = ("<think>", "</think>")
 ANSWER = ("<answer>", "</answer>")
+MAX_PASSES = 4
+"""Passes that remove markers before the way that takes a fixed time per character."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +75,23 @@ def _skip_space(text: str, index: int) -> int:
 
 
 def _without(text: str, markers: tuple[str, ...]) -> str:
+    """The text with all markers removed, also those that come about by a removal: "<thi<think>nk>" -> ""."""
+    if not any(marker in text for marker in markers):
+        return text
+    pattern = re.compile("|".join(map(re.escape, sorted(markers, key=len, reverse=True))))
+    for _ in range(MAX_PASSES):
+        text, num_removed = pattern.subn("", text)
+        if not num_removed:
+            return text
+    # Nested without end: one pass with a stack, in which a marker goes the moment it is complete.
+    by_end: dict[str, list[str]] = {}
     for marker in markers:
-        if marker in text:
-            text = text.replace(marker, "")
-    return text
+        by_end.setdefault(marker[-1], []).append(marker)
+    kept: list[str] = []
+    for char in text:
+        kept.append(char)
+        for marker in by_end.get(char, ()):
+            if kept[-len(marker) :] == list(marker):
+                del kept[-len(marker) :]
+                break
+    return "".join(kept)

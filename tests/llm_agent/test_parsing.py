@@ -118,16 +118,30 @@ def test_parsing_equals_its_slow_twin(text, enable_think, max_actions):
     found = BLOCKS[enable_think].search(text)
     assert reply.is_parsed == bool(found)
     if found:
-        thought, answer = found.groups()
-        for marker in ("<think>", "</think>", "<answer>", "</answer>", *SPECIAL):
-            thought, answer = thought.replace(marker, ""), answer.replace(marker, "")
+        thought, answer = map(without_markers, found.groups())
         names = [name.strip() for name in answer.split("||") if name.strip()]
         assert reply == ParsedReply(True, thought.strip(), names[:max_actions], max(0, len(names) - max_actions))
 
 
+def without_markers(text: str) -> str:
+    """Remove markers until none is left; the slow way, which takes a pass for every level of nesting."""
+    markers = "|".join(map(re.escape, sorted(("<think>", "</think>", "<answer>", "</answer>", *SPECIAL), key=len)))
+    while (shorter := re.sub(markers, "", text)) != text:
+        text = shorter
+    return text
+
+
+@pytest.mark.parametrize("depth", [1, 2, 5, 6, 7, 50, 3000])
+def test_markers_that_come_about_by_the_removal_of_others_are_removed_too(depth):
+    nested = "<thi" * depth + "<think>" + "nk>" * depth
+    reply = parse(f"<think>a{nested}b</think><answer>U{nested}p || <|im_<|im_end|>end|>Left</answer>")
+    assert (reply.thought, reply.actions) == ("ab", ["Up", "Left"])
+
+
 ADVERSARIAL = [
     "<think></think>", "</think> ", "</think>", "<think>", "<answer>", "</answer>", "<think></think><answer>", "|| ",
-    " ", "<", "</think>\n\n<answe", "a || ", "<|im_end|>",
+    " ", "<", "</think>\n\n<answe", "<thi<think>nk>", "<thi<thi<thi<thi<thi<think>nk>nk>nk>nk>nk>",
+    "a || ", "<|im_end|>",
 ]  # fmt: skip
 
 
