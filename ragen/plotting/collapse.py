@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from ragen.errors import RagenError, reporting_errors
 from ragen.plotting.history import Metrics, read_run_dir
 from ragen.plotting.style import BLUE, GREEN, GREY, ORANGE, VERMILION, clean, from_zero, new_figure, save_figure, say
+from ragen.tracking.validation import SAMPLED, success_by_tag
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -67,11 +68,10 @@ def draw_retrieval(axis: Axes, steps: Steps) -> None:
 
 def draw_validation(axis: Axes, steps: Steps) -> None:
     clean(axis, "validation", xlabel="training step", ylabel="success")
-    names = {name for metrics in steps.values() for name in metrics}
-    keys = sorted(name for name in names if name.startswith("val-env/") and name.endswith("/success"))
-    for index, key in enumerate(keys):
+    tags = sorted({tag for metrics in steps.values() for tag in success_by_tag(metrics, {})})
+    for index, tag in enumerate(tags):
         color = VALIDATION_COLORS[index % len(VALIDATION_COLORS)]
-        draw_line(axis, steps, key, label=key.split("/")[1], color=color, marker="o")
+        draw_line(axis, steps, f"{SAMPLED}/{tag}/success", label=tag, color=color, marker="o")
 
 
 def plot_collapse(run: Path, out: Path) -> Path:

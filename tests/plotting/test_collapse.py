@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from ragen.errors import RagenError
-from ragen.plotting.collapse import draw_information, plot_collapse, series
+from ragen.plotting.collapse import draw_information, draw_validation, plot_collapse, series
 from ragen.plotting.style import new_figure
 from ragen.tracking.rundir import RunDir
 from tests.plotting.png import has_drawing
@@ -29,6 +29,14 @@ def test_one_sample_set_and_no_validation_are_enough(tmp_path):
     for step in (1, 5, 10):
         run.log(step, {"collapse_first_turn_sample/mi_estimate": -0.01 * step})
     assert has_drawing(plot_collapse(tmp_path, tmp_path / "out" / "collapse.png"))
+
+
+def test_validation_has_one_line_for_each_environment():
+    rest = ("non-zero/success", "success_unseen", "success_low")
+    steps = {0: {"val-env/A/success": 0.5, "val-env/B/success": 0.25, **{f"val-env/A/{name}": 1.0 for name in rest}}}
+    axis = new_figure(4, 3).subplots()
+    draw_validation(axis, steps)
+    assert [line.get_label() for line in axis.get_lines()] == ["A", "B"]
 
 
 def test_a_bound_near_the_estimate_is_drawn_and_a_far_one_written():

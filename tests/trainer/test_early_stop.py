@@ -54,6 +54,7 @@ def test_one_environment_that_stays_unsolved_ends_the_run():
 def test_only_the_success_of_sampled_validation_counts():
     stop = early_stop(low_success_patience=1)
     names = ("val-env/Bandit/non-zero/success", "val-env-greedy/Bandit/success", "train/Bandit/success")
+    names += ("val-env/Bandit/success_unseen", "val-env/Bandit/success_seen", "val-env/Bandit/success_low")
     assert stop.see_validation(dict.fromkeys(names, 0.0)) is None
 
 
