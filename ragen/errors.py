@@ -47,6 +47,10 @@ class EngineError(RagenError):
     """The engine that writes the replies failed: no memory, no endpoint, no answer."""
 
 
+class NotFinite(RagenError):
+    """Weights or gradients became NaN or infinite; the message says which, and where."""
+
+
 class Interrupted(KeyboardInterrupt):
     """A signal ends the run: Ctrl-C, SIGTERM or SIGHUP. `note` says what was saved."""
 

@@ -15,6 +15,7 @@ from typing import NamedTuple
 from ragen.algorithms.rollout_filter import BUCKET_MODES, FilterResult, FilterSettings, RolloutFilter
 from ragen.config.schema import Config, EnvSetConfig
 from ragen.config.seeds import clear_of, validation_levels
+from ragen.config.shares import shares
 from ragen.diagnostics.noise import ROUNDING, cosine, measure_noise
 from ragen.env.rng import fixed_hash
 from ragen.llm_agent.build import sampling_params
@@ -210,10 +211,5 @@ def analysis_env_set(env_set: EnvSetConfig, *, env_groups: int | None, group_siz
     n_groups [3, 1] with 6 groups -> [5, 1]: 4.5 and 1.5, and the first of equal remainders wins
     """
     total = env_groups or env_set.env_groups
-    exact = [total * count / env_set.env_groups for count in env_set.env_configs.n_groups]
-    counts = [int(share) for share in exact]
-    by_remainder = sorted(range(len(exact)), key=lambda tag: counts[tag] - exact[tag])
-    for tag in by_remainder[: total - sum(counts)]:
-        counts[tag] += 1
-    configs = replace(env_set.env_configs, n_groups=tuple(counts))
+    configs = replace(env_set.env_configs, n_groups=tuple(shares(env_set.env_configs.n_groups, total)))
     return replace(env_set, env_groups=total, group_size=group_size or env_set.group_size, env_configs=configs)

@@ -7,12 +7,18 @@ from argparse import Namespace
 from collections.abc import Sequence
 from pathlib import Path
 
+import yaml
+
 from ragen.config import Config, argument_parser, load_config
+from ragen.config.shares import shares
 from ragen.config.show import to_yaml
+from ragen.errors import ConfigError
 from ragen.evaluation.evaluate import COLUMNS, Result, evaluate_model, evaluate_references, table_rows
 from ragen.llm_agent.metrics import success_intervals
 from ragen.tracking.console import console, print_table
 from ragen.tracking.rundir import RunDir
+from ragen.trainer.checkpoint import BEST, find_best
+from ragen.trainer.checksums import verify_model
 from ragen.types import Status
 
 OWN_CONFIG = "that of the checkpoint's run, else eval"
@@ -31,8 +37,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--max-actions", type=int, metavar="N", help="most actions of an episode")
     parser.add_argument("--mode", choices=MODES, default="both", help="how replies are drawn (%(default)s)")
     parser.add_argument("--no-reference", action="store_true", help="leave out the random policy and the solver")
+    parser.add_argument("--best", action="store_true", help="the model is a run: take its best (trainer.keep_best)")
     parser.add_argument("--out", type=Path, metavar="DIR", help="run directory (trainer.local_log_dir/NAME_TIME)")
     args = parser.parse_args(argv)
+    if args.best:
+        args.overrides = [word if "=" in word else str(best_model(Path(word))) for word in args.overrides]
     name, folder = choose_config(args)
     if folder:
         console.print(f"Environment and prompts: {Path(folder) / name}.yaml", soft_wrap=True)
@@ -43,6 +52,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     run_evaluation(config, RunDir(out), modes=MODES[args.mode], has_references=not args.no_reference)
     console.print(f"Episodes, metrics and configuration: {out}   (read them: ragen show {out})", soft_wrap=True)
     return 0
+
+
+def best_model(run: Path) -> Path:
+    """The actor of the checkpoint that a run kept as its best."""
+    best = find_best(run)
+    if best is None:
+        raise ConfigError(f"--best: {run} names no best checkpoint ({BEST}). Train with trainer.keep_best=True.")
+    return best / "actor"
 
 
 def choose_config(args: Namespace) -> tuple[str, str | None]:
@@ -64,6 +81,8 @@ def to_overrides(args: Namespace, name: str, folder: str | None) -> list[str]:
         # A run's own config.yaml holds resolved values, where the second key does not follow the first.
         is_model = "=" not in word
         overrides += [f"model_path='{word}'", f"actor_rollout_ref.model.path='{word}'"] if is_model else [word]
+    if folder and (own := Path(folder) / f"{name}.yaml").is_file():
+        overrides += group_overrides(args.overrides, own)
     if args.max_turn is not None:
         overrides.append(f"agent_proxy.max_turn={args.max_turn}")
     if args.max_turn is not None or args.max_actions is not None:
@@ -73,6 +92,21 @@ def to_overrides(args: Namespace, name: str, folder: str | None) -> list[str]:
             enough = (args.max_turn or 0) * config.agent_proxy.max_actions_per_turn
             budget = args.max_actions or max(config.custom_envs[tag].max_actions_per_traj, enough)
             overrides.append(f"custom_envs.{tag}.max_actions_per_traj={budget}")
+    return overrides
+
+
+def group_overrides(words: Sequence[str], own: Path) -> list[str]:
+    """A run's own config.yaml holds resolved numbers of groups, which do not follow another total by themselves."""
+    given: dict[str, str] = {}
+    for word in words:
+        key, _, value = word.lstrip("+").partition("=")
+        given[key] = value
+    overrides = []
+    for name in ("train", "val"):
+        total, key = given.get(f"es_manager.{name}.env_groups", ""), f"es_manager.{name}.env_configs.n_groups"
+        if total.isdecimal() and key not in given and f"es_manager.{name}.env_configs.tags" not in given:
+            counts = yaml.safe_load(own.read_text(encoding="utf-8"))["es_manager"][name]["env_configs"]["n_groups"]
+            overrides.append(f"{key}={shares(counts, int(total))}".replace(" ", ""))
     return overrides
 
 
@@ -86,6 +120,8 @@ def run_evaluation(config: Config, run: RunDir, *, modes: Sequence[str], has_ref
     run.write_status("running")
     environments = EsManager(config.es_manager.val, config.custom_envs)
     try:
+        if (model := Path(config.actor_rollout_ref.model.path)).is_dir():
+            verify_model(model)
         agent = build_agent(config, env_types=environments.env_types)
         if agent.chat and agent.chat.self_test.note:
             console.print(agent.chat.self_test.note, soft_wrap=True)

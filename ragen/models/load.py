@@ -108,6 +108,8 @@ def _load(
     from transformers import AutoConfig
     from transformers.utils import logging
 
+    from ragen.models.finite import describe, non_finite
+
     logging.disable_progress_bar()
     device = device or default_device()
     dtype = precision(device)
@@ -136,7 +138,13 @@ def _load(
     check_all_loaded(path, info, new_heads=new_heads)
     if is_trained:
         prepare_for_training(model)
-    return model.to(device).eval()
+    model = model.to(device).eval()
+    weights = model.state_dict()
+    if names := non_finite(weights):
+        raise ModelUnavailable(
+            f"The model {str(path)!r} is broken: {describe(names, len(weights))}. Choose another checkpoint or model."
+        )
+    return model
 
 
 def check_all_loaded(path: Path | str, info: Mapping[str, Any], *, new_heads: tuple[str, ...]) -> None:

@@ -34,6 +34,7 @@ from ragen.tracking.console_tracker import step_line
 from ragen.tracking.rundir import RunDir, read_status, write_atomic
 from ragen.tracking.tracker import Trackers, check_names
 from ragen.trainer.checkpoint import find_resume, read_state, save_checkpoint, step_of
+from ragen.trainer.checksums import verify
 from ragen.trainer.start import check_devices
 
 if TYPE_CHECKING:
@@ -132,6 +133,8 @@ def train(config: Config, sft: SftConfig, root: Path) -> Path:
 
     saved = checkpoint_root(config, root)
     newest = find_resume("auto", None, saved)
+    if newest:
+        verify(newest)
     state = (read_state(newest) if newest else None) or {"epoch": 0, "val_losses": {}}
     first_epoch, val_losses = state["epoch"], {int(step): loss for step, loss in state["val_losses"].items()}
     if first_epoch < sft.epochs:

@@ -9,11 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 from torch import Tensor
 
 from ragen.algorithms.entropy import CHUNK_SIZE
 from ragen.env.rng import Rng
+from ragen.models.finite import check_finite, save_tensors
 from ragen.sft.config import SftConfig
 from ragen.types import Metrics, Sample
 from ragen.workers.actor import masked_hidden, sampled_logprobs
@@ -92,7 +93,7 @@ class Finetuner:
     def save(self, folder: Path) -> None:
         """Adapters or whole weights, and the state of the optimizer."""
         save_weights(self.model, folder)
-        save_file(self.optimizer.state(), folder / OPTIMIZER_FILE)
+        save_tensors(self.optimizer.state(), folder / OPTIMIZER_FILE)
 
     def load_optimizer(self, folder: Path) -> None:
         self.optimizer.load_state(load_file(folder / OPTIMIZER_FILE))
@@ -102,6 +103,7 @@ class Finetuner:
 
 
 def save_weights(model: Any, folder: Path) -> None:
+    check_finite(model.state_dict(), f"{folder.name}/model.safetensors")
     if has_adapter(model):
         save_adapter(model, folder)
     else:

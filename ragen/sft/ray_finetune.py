@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import save_file
 
 from ragen.config.schema import Config
+from ragen.models.finite import save_tensors
 from ragen.models.load import default_device
 from ragen.sft.config import SftConfig
 from ragen.sft.finetune import Finetuner, save_weights
@@ -46,7 +46,7 @@ class RankTuner(Finetuner):
         state = gathered_state(self.optimizer, self.rank)
         if self.rank.number == 0:
             save_weights(self.whole.model, folder)
-            save_file(state, folder / OPTIMIZER_FILE)
+            save_tensors(state, folder / OPTIMIZER_FILE)
 
     def load_optimizer(self, folder: Path) -> None:
         load_optimizer(self.optimizer, folder)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, nullcontext
 from copy import copy
@@ -17,7 +18,7 @@ from ragen.config.schema import Config
 from ragen.diagnostics.collapse import CollapseDetector
 from ragen.diagnostics.gradient_reporter import GradientReporter
 from ragen.env.rng import fixed_hash
-from ragen.errors import Interrupted
+from ragen.errors import Interrupted, NotFinite
 from ragen.llm_agent.build import sampling_params
 from ragen.llm_agent.es_manager import EsManager
 from ragen.llm_agent.metrics import rollout_metrics, success
@@ -25,7 +26,7 @@ from ragen.tracking.names import by_tag
 from ragen.tracking.rundir import RunDir, read_metrics
 from ragen.tracking.timing import Timers
 from ragen.tracking.tracker import Trackers
-from ragen.trainer.checkpoint import name_best, rotate, save_checkpoint
+from ragen.trainer.checkpoint import find_resume, name_best, rotate, save_checkpoint
 from ragen.trainer.early_stop import EarlyStop
 from ragen.trainer.ending import Cause, Ending, compose, ended_by, finished, stopped
 from ragen.trainer.held_out import PlayedLevels
@@ -128,6 +129,8 @@ class AgentTrainer:
                 except Interrupted as error:
                     error.note = self.save_point()
                     raise
+                except NotFinite as error:
+                    raise NotFinite(f"{error} {self.last_good()}") from error
                 finally:
                     self.environments.close()
                     self.gradient_reporter.close()
@@ -329,13 +332,24 @@ class AgentTrainer:
         if self.config.trainer.gradient_analysis_only:
             return {"critic/skipped_for_gradient_analysis_only": 1.0}
         with self.timers("update_critic"):
-            return self.workers.update_critic(batch, step=step)
+            return self.warn_of_skips("critic", step, self.workers.update_critic(batch, step=step))
 
     def update_actor(self, step: int, batch: Batch) -> Metrics:
         if self.config.trainer.gradient_analysis_only:
             return {"actor/skipped_for_gradient_analysis_only": 1.0}
         with self.timers("update_actor"):
-            return self.workers.update_actor(batch, step=step)
+            return self.warn_of_skips("actor", step, self.workers.update_actor(batch, step=step))
+
+    def warn_of_skips(self, role: str, step: int, metrics: Metrics) -> Metrics:
+        """A gradient that is not finite is skipped, but not in silence."""
+        if skipped := metrics.get(f"{role}/skipped_steps"):
+            print(
+                f"warning: step {step} skipped {skipped:g} optimizer steps of the {role}: their gradients were not "
+                f"finite ({role}/skipped_steps).",
+                file=sys.stderr,
+                flush=True,
+            )
+        return metrics
 
     def rollout(self, step: int) -> list[Episode]:
         """Fresh levels for every step; levels and noise follow from the seed and the step alone."""
@@ -405,11 +419,17 @@ class AgentTrainer:
             self.save(point)
         return f"step {point.step} is saved"
 
+    def last_good(self) -> str:
+        """Where the weights were still whole."""
+        newest = find_resume("auto", None, Path(self.config.trainer.default_local_dir))
+        return f"The last good checkpoint is {newest}." if newest else "No checkpoint was saved before."
+
     def save(self, point: Point) -> None:
         """Write a checkpoint and remove those that are too old."""
         trainer = self.config.trainer
         root = Path(trainer.default_local_dir)
-        save_checkpoint(root, point.step, self.workers.savers(), point.state if self.workers.saves_all else None)
+        if self.resumed is None or point.step != self.start_step:  # else its weights are there already
+            save_checkpoint(root, point.step, self.workers.savers(), point.state if self.workers.saves_all else None)
         point.is_saved = True
         if self.best is not None and self.best["step"] == point.step:
             name_best(root, point.step)

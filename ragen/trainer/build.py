@@ -22,6 +22,7 @@ from ragen.tracking.rundir import RunDir
 from ragen.tracking.tracker import Trackers
 from ragen.trainer.agent_trainer import AgentTrainer
 from ragen.trainer.checkpoint import name_newest, step_of
+from ragen.trainer.checksums import verify
 from ragen.trainer.folder import clear_half_written, put_aside, put_newer_aside
 from ragen.trainer.memory import MEMORY_ADVICE, cache_rows, check_memory
 from ragen.trainer.notices import notices
@@ -61,6 +62,8 @@ def build_trainer(config: Config, *, device: str | None = None, ranks: Ranks | N
 
 def _build(config: Config, start: Start, root: Path, *, device: str | None, ranks: Ranks | None) -> AgentTrainer:
     trainer = config.trainer
+    if start.checkpoint:
+        verify(start.checkpoint)
     for note in start.notes:
         print(note, flush=True)
     if config.seed.train is None:

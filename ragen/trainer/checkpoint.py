@@ -2,7 +2,7 @@
 
     <root>/global_step_<N>/actor/    a directory that from_pretrained opens, and optimizer.safetensors
     <root>/global_step_<N>/critic/   likewise, where there is a critic
-    <root>/global_step_<N>/trainer_state.json
+    <root>/global_step_<N>/trainer_state.json, checksums.json
     <root>/latest_checkpointed_iteration.txt   N
 
 A checkpoint is written beside its place, synced to disk and renamed; the file that names the newest comes last. A
@@ -22,6 +22,7 @@ from typing import Any
 from ragen.errors import ConfigError
 from ragen.files import read_object, read_text
 from ragen.tracking.rundir import write_atomic
+from ragen.trainer.checksums import write_checksums
 
 LATEST = "latest_checkpointed_iteration.txt"
 BEST = "best_checkpointed_iteration.txt"
@@ -35,6 +36,12 @@ def step_of(folder: Path) -> int:
     if match is None:
         raise ConfigError(f"trainer.resume_from_path={folder}: expected a folder named global_step_<N>.")
     return int(match[1])
+
+
+def step_folders(root: Path) -> list[Path]:
+    """All checkpoints of a run, the highest step first."""
+    found = [path for path in root.glob("global_step_*") if STEP_FOLDER.fullmatch(path.name)]
+    return sorted(found, key=step_of, reverse=True)
 
 
 def find_resume(resume_mode: str, resume_from_path: str | None, root: Path) -> Path | None:
@@ -95,6 +102,7 @@ def save_checkpoint(
             write(folder)
         if state is not None:
             (temporary / STATE).write_text(json.dumps(state, indent=2) + "\n")
+        write_checksums(temporary)
         _sync_tree(temporary)
     except Exception:
         shutil.rmtree(temporary, ignore_errors=True)
@@ -121,8 +129,7 @@ def rotate(root: Path, keep: Mapping[str, int | None], *, latest: int) -> None:
     The best one stays, whatever its age.
     `latest` is the newest step. Higher ones were left by a run that was started over: they go first.
     """
-    folders = [path for path in root.glob("global_step_*") if STEP_FOLDER.fullmatch(path.name)]
-    folders.sort(key=lambda folder: (step_of(folder) <= latest, step_of(folder)), reverse=True)
+    folders = sorted(step_folders(root), key=lambda folder: step_of(folder) <= latest, reverse=True)
     best = find_best(root)
     for role, count in keep.items():
         if count is not None:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from ragen.errors import ConfigError
-from ragen.trainer.checkpoint import BEST, LATEST, STEP_FOLDER, step_of
+from ragen.trainer.checkpoint import BEST, LATEST, STEP_FOLDER, step_folders, step_of
 
 OWN_NAMES = (
     # What names a checkpoint goes first: a move that is cut short leaves nothing that would be resumed.
@@ -52,8 +52,7 @@ def put_aside(root: Path) -> Path | None:
 
 def put_newer_aside(root: Path, step: int) -> Path | None:
     """Move the checkpoints after `step` to `<root>.<time>`."""
-    folders = [path for path in root.glob("global_step_*") if STEP_FOLDER.fullmatch(path.name)]
-    return move([folder for folder in folders if step_of(folder) > step], root)
+    return move([folder for folder in step_folders(root) if step_of(folder) > step], root)
 
 
 def move(entries: list[Path], root: Path) -> Path | None:

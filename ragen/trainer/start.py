@@ -23,6 +23,7 @@ from ragen.tracking.rundir import read_status
 from ragen.tracking.tracker import check_names
 from ragen.trainer.changes import changes_since
 from ragen.trainer.checkpoint import find_resume, read_state, step_of
+from ragen.trainer.checksums import verify
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -57,6 +58,8 @@ def plan_start(config: Config) -> Start | None:
     env_types = sorted({config.custom_envs[tag].env_type for tag in config.es_manager.train.env_configs.tags})
     root = Path(trainer.default_local_dir)
     checkpoint = find_resume(trainer.resume_mode, trainer.resume_from_path, root)
+    if checkpoint:
+        verify(checkpoint, is_quick=True)
     state = read_state(checkpoint) if checkpoint else None
     drawn = state["train_seed"] if state else None
     start = Start(

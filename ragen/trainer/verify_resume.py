@@ -1,12 +1,16 @@
 """`ragen verify-resume`: a run that is killed and resumed equals the run that was not, proven for a configuration.
 
 The run is made three times in processes of its own: straight to the end; again, with SIGKILL after a step; and that one
-resumed. Then every metric of every step and every tensor of the last checkpoint are compared, bit for bit.
+resumed. Then every metric of every step and every tensor of the last checkpoint are compared, bit for bit. With
+--kills N, runs are killed at random moments, again and again, until N kills have changed nothing.
 """
 
 from __future__ import annotations
 
 import math
+import os
+import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -14,6 +18,8 @@ import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from multiprocessing import get_context
+from multiprocessing.context import ForkProcess
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +42,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.prog = "ragen verify-resume"
     parser.add_argument("--steps", type=int, default=4, metavar="N", help="length of the run (%(default)s)")
     parser.add_argument("--kill-at", type=int, metavar="K", help="step after which it is killed (half of the steps)")
+    parser.add_argument("--kills", type=int, metavar="N", help="kill N times at random moments instead of once")
+    parser.add_argument("--seed", type=int, default=0, metavar="S", help="of the random moments (%(default)s)")
     parser.add_argument("--keep", type=Path, metavar="DIR", help="keep both run directories here")
     args = parser.parse_args(argv)
     kill_at = max(1, args.steps // 2) if args.kill_at is None else args.kill_at
@@ -60,11 +68,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     config_from_args(args)  # mistakes are told before anything is started
     with tempfile.TemporaryDirectory(prefix="ragen-verify-resume-") as temporary:
         folder = args.keep or Path(temporary)
-        difference, proven = verify([*options, *changes], folder, num_steps=args.steps, kill_at=kill_at)
+        if args.kills:
+            difference, proven = verify_often([*options, *changes], folder, num_kills=args.kills, seed=args.seed)
+            how = f"{args.kills} kills"
+        else:
+            difference, proven = verify([*options, *changes], folder, num_steps=args.steps, kill_at=kill_at)
+            how = f"killed after {kill_at}"
     if difference:
         print(f"DIFFERS: {difference}")
         return 1
-    print(f"PROVEN: {proven} are equal, bit for bit ({args.config_name}, {args.steps} steps, killed after {kill_at}).")
+    print(f"PROVEN: {proven} are equal, bit for bit ({args.config_name}, {args.steps} steps, {how}).")
     return 0
 
 
@@ -81,10 +94,79 @@ def verify(arguments: Sequence[str], folder: Path, *, num_steps: int, kill_at: i
         _kill_after(kill_at, _start(arguments, resumed), resumed)
     with _stage("3/3 resumed"):
         _finish(_start(arguments, resumed), resumed)
-    dropped = resumed / "metrics.dropped.jsonl"
-    if dropped.exists() and any(record["step"] < kill_at for record in read_metrics(dropped)):
+    if _moved_aside(resumed):
         return "the killed run started over instead of resuming.", ""
     return compare(straight, resumed)
+
+
+def verify_often(arguments: Sequence[str], folder: Path, *, num_kills: int, seed: int) -> tuple[str | None, str]:
+    """The first difference, or None, and what was compared, over runs that are killed until they come to their end.
+
+    A kill is SIGKILL three times out of four, else SIGTERM, at a random moment of the time a straight run takes. Runs
+    are forked from this process, which has loaded the libraries: kills meet the run and not its imports.
+    """
+    from ragen.trainer import restart  # noqa: F401 - torch, before the first fork
+
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    rng, straight = random.Random(seed), folder / "straight"
+    straight.mkdir(parents=True)
+    with _stage("straight"):
+        began = time.monotonic()
+        process = _fork(arguments, straight)
+        process.join()
+        length = time.monotonic() - began
+        if process.exitcode:
+            raise RagenError(f"the training run failed:\n{_tail(straight)}")
+    counts, num_runs, proven = {signal.SIGKILL: 0, signal.SIGTERM: 0}, 0, ""
+    while sum(counts.values()) < num_kills:
+        run = folder / f"killed_{num_runs}"
+        run.mkdir()
+        while (number := _kill_somewhere(rng, _fork(arguments, run), run, length)) is not None:
+            counts[number] += 1
+        difference, proven = compare(straight, run)
+        if difference:
+            return f"{run.name}, {sum(counts.values())} kills: {difference}", ""
+        num_runs += 1
+        print(f"{sum(counts.values())} kills, {num_runs} runs, all equal", flush=True)
+        for path in (run, *_moved_aside(run)):
+            shutil.rmtree(path)
+    kills = f"{counts[signal.SIGKILL]} times SIGKILL, {counts[signal.SIGTERM]} times SIGTERM"
+    return None, f"in each of {num_runs} runs ({kills}) {proven}"
+
+
+def _fork(arguments: Sequence[str], run: Path) -> ForkProcess:
+    """`ragen train` in a copy of this process."""
+    from ragen.trainer.command import main as train
+
+    def work() -> None:
+        log = os.open(_log_of(run), os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+        for stream in (1, 2):
+            os.dup2(log, stream)
+        sys.exit(train([*arguments, f"trainer.default_local_dir='{run}'"]))
+
+    process = get_context("fork").Process(target=work)
+    process.start()
+    return process
+
+
+def _kill_somewhere(rng: random.Random, process: ForkProcess, run: Path, length: float) -> signal.Signals | None:
+    """End a process within `length` seconds; by what, or None when it came to its end before."""
+    number = rng.choice([signal.SIGKILL] * 3 + [signal.SIGTERM])
+    process.join(timeout=rng.uniform(0, length))
+    if process.exitcode is None:
+        assert process.pid is not None
+        os.kill(process.pid, number)
+        process.join()
+    if process.exitcode == 0:
+        return None
+    if process.exitcode not in (-number, 128 + number):
+        raise RagenError(f"the training run failed:\n{_tail(run)}")
+    return number
+
+
+def _moved_aside(run: Path) -> list[Path]:
+    """What a start that did not resume has put away."""
+    return list(run.parent.glob(f"{run.name}.[0-9]*"))
 
 
 def compare(straight: Path, resumed: Path) -> tuple[str | None, str]:

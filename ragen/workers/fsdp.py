@@ -17,7 +17,6 @@ from typing import Any, TypeVar
 import torch
 import torch.distributed as dist
 from safetensors import safe_open
-from safetensors.torch import save_file
 from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import CPUOffloadPolicy, MixedPrecisionPolicy, OffloadPolicy, fully_shard
@@ -27,6 +26,7 @@ from ragen.config.schema import Config, EnvConfigsConfig, EnvSetConfig
 from ragen.engine.base import SamplingParams
 from ragen.llm_agent.build import Agent
 from ragen.llm_agent.es_manager import EsManager
+from ragen.models.finite import save_tensors
 from ragen.types import Episode, Metrics
 from ragen.workers.actor import Actor, score_logprobs
 from ragen.workers.batch import Batch
@@ -269,7 +269,7 @@ class RankWorkers(LocalWorkers):
         if "optimizer" in learner.config.checkpoint.save_contents:
             state = gathered_state(learner.optimizer, self.rank)
             if self.rank.number == 0:
-                save_file(state, folder / OPTIMIZER_FILE)
+                save_tensors(state, folder / OPTIMIZER_FILE)
 
     def load_optimizers(self, folder: Path) -> None:
         """This rank's parts of the optimizers in a checkpoint, whatever number of ranks saved it."""

@@ -11,11 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 from torch import Tensor
 
 from ragen.algorithms.masked import token_weights
 from ragen.env.rng import Rng, fixed_hash
+from ragen.errors import NotFinite
+from ragen.models.finite import check_finite, describe, non_finite, save_tensors
 from ragen.types import Metrics
 from ragen.workers.batch import Batch, micro_batches
 from ragen.workers.lora import has_adapter, merged_state, save_adapter
@@ -24,6 +26,10 @@ from ragen.workers.packed import Packing, pack, packed_attention
 from ragen.workers.team import SOLO, Team
 
 OPTIMIZER_FILE = "optimizer.safetensors"
+
+MAX_LOST = 3
+"""Updates in a row without any finite gradient that stop a run. Single steps are skipped, as verl does, and counted."""
+ADVICE = "Lower the learning rate (optim.lr of the {}), or look at the rewards and advantages of that step."
 
 
 def even_sizes(num_samples: int, size: int) -> list[int]:
@@ -69,6 +75,8 @@ class Learner:
     def __init__(self, model: Any, config: Any, *, total_steps: int, seed: int = 0, team: Team = SOLO) -> None:
         self.model, self.config, self.seed, self.team = model, config, seed, team
         self.device = team.device_of(model)
+        self.num_lost = 0
+        """Updates in a row without any finite gradient."""
         self.optimizer = Optimizer(model, config.optim, grad_clip=config.grad_clip, total_steps=total_steps)
 
     def train_on(
@@ -110,11 +118,29 @@ class Learner:
             norms.append(self.optimizer.step(step))
         self.model.eval()
         finite = [norm for norm in norms if isfinite(norm)]
+        self.check(step, is_lost=not finite)
         return {name: total / len(parts) for name, total in self.team.sum(sums).items()} | {
             "grad_norm": sum(finite) / max(1, len(finite)),
             "lr": self.optimizer.learning_rate(step),
             "skipped_steps": float(len(norms) - len(finite)),
         }
+
+    def check(self, step: int, *, is_lost: bool) -> None:
+        """Stop when weights are no numbers any more, or when update after update had no finite gradient at all."""
+        name = type(self).__name__.lower()
+        found = set(non_finite(self.optimizer.weights))
+        totals = self.team.sum({key: float(key in found) for key in self.optimizer.weights})
+        if names := [key for key, total in totals.items() if total]:
+            raise NotFinite(
+                f"The weights of the {name} are not finite after the update of step {step}: "
+                f"{describe(names, len(totals))}. {ADVICE.format(name)}"
+            )
+        self.num_lost = self.num_lost + 1 if is_lost else 0
+        if self.num_lost >= MAX_LOST:
+            raise NotFinite(
+                f"No gradient of the {name} was finite in {MAX_LOST} updates in a row, up to step {step}: nothing is "
+                f"learned. {ADVICE.format(name)}"
+            )
 
     def micro_batches(self, batch: Batch) -> Iterator[Batch]:
         """The samples of each of this process's forward and backward passes."""
@@ -132,7 +158,7 @@ class Learner:
         """A Hugging Face directory, and beside it what an exact resume needs."""
         save_model(self.model, folder, tokenizer)
         if with_optimizer:
-            save_file(self.optimizer.state(), folder / OPTIMIZER_FILE)
+            save_tensors(self.optimizer.state(), folder / OPTIMIZER_FILE)
 
     def load_optimizer(self, folder: Path) -> None:
         self.optimizer.load_state(load_file(folder / OPTIMIZER_FILE))
@@ -140,6 +166,7 @@ class Learner:
 
 def save_model(model: Any, folder: Path, tokenizer: Any) -> None:
     """A Hugging Face directory with whole weights; adapters are merged into them and saved beside them."""
+    check_finite(model.state_dict(), f"{folder.name}/model.safetensors")
     if has_adapter(model):
         model.save_pretrained(folder, state_dict=merged_state(model))
         save_adapter(model, folder)

@@ -2,13 +2,15 @@
 
 import json
 import shutil
+import subprocess
+import sys
 
 import pytest
 from safetensors.torch import load_file, save_file
 
 from ragen.cli import main
 from ragen.trainer.verify_resume import compare
-from tests.trainer.runs import BANDIT, SMALL, Run, train
+from tests.trainer.runs import BANDIT, REPOSITORY, SMALL, Run, train
 
 GRPO = "algorithm.adv_estimator=grpo"
 
@@ -87,6 +89,27 @@ def test_a_real_kill_is_survived(capsys, tmp_path):
     out = capsys.readouterr().out
     assert "2/3 the same run, killed after step 1" in out and "PROVEN" in out
     assert (tmp_path / "both" / "resumed" / "global_step_3").is_dir()
+
+
+def prove(kills: int, *changes: str, seed: int) -> str:
+    """What the command says, in a process of its own: it forks."""
+    command = [sys.executable, "-m", "ragen.cli", "verify-resume", *SMALL, *BANDIT, *changes]
+    options = ["--steps", "2", "--kills", str(kills), "--seed", str(seed)]
+    done = subprocess.run([*command, *options], cwd=REPOSITORY, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_kills_at_random_moments_change_nothing():
+    said = prove(3, GRPO, seed=3)
+    assert "times SIGKILL, " in said and "are equal, bit for bit (base, 2 steps, 3 kills)" in said
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("changes", [[], [GRPO], ["lora.rank=4"]], ids=["ppo", "grpo", "lora"])
+def test_two_hundred_kills_change_nothing(changes):
+    assert "PROVEN: in each of " in prove(200 if not changes else 30, *changes, seed=1)
 
 
 @pytest.mark.slow

@@ -1,0 +1,45 @@
+"""Weights that are numbers: NaN and infinity are found before they are trained on, saved or played with."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import save_file
+from torch import Tensor
+
+from ragen.errors import NotFinite
+
+
+def non_finite(tensors: Mapping[str, Tensor]) -> list[str]:
+    """Names of the tensors with NaN or infinity in them; of sharded ones this rank's part is looked at."""
+    parts = {name: _local(tensor.detach()) for name, tensor in tensors.items() if tensor.is_floating_point()}
+    names = [name for name, part in parts.items() if part.numel()]
+    # The largest size of each: NaN wins, no copy is made, and the device is waited for once.
+    sizes = [torch.linalg.vector_norm(parts[name], ord=torch.inf).float() for name in names]
+    if not sizes:
+        return []
+    flags = torch.stack([size.to(sizes[0].device) for size in sizes]).isfinite().tolist()
+    return [name for name, is_finite in zip(names, flags, strict=True) if not is_finite]
+
+
+def _local(tensor: Any) -> Tensor:
+    return tensor.to_local() if hasattr(tensor, "to_local") else tensor
+
+
+def describe(names: list[str], count: int) -> str:
+    """["a", "b"], 8 -> 2 of 8 tensors hold NaN or infinity, the first is a"""
+    return f"{len(names)} of {count} tensors hold NaN or infinity, the first is {names[0]}"
+
+
+def check_finite(tensors: Mapping[str, Tensor], what: str) -> None:
+    if names := non_finite(tensors):
+        raise NotFinite(f"{what}: {describe(names, len(tensors))}. It is not saved.")
+
+
+def save_tensors(tensors: Mapping[str, Tensor], path: Path) -> None:
+    """A safetensors file of numbers only."""
+    check_finite(tensors, f"{path.parent.name}/{path.name}")
+    save_file(dict(tensors), path)
