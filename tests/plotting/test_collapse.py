@@ -32,7 +32,7 @@ def test_one_sample_set_and_no_validation_are_enough(tmp_path):
 
 
 def test_validation_has_one_line_for_each_environment():
-    rest = ("non-zero/success", "success_unseen", "success_low")
+    rest = ("non-zero/success", "success_unseen", "success_low", "success_high")
     steps = {0: {"val-env/A/success": 0.5, "val-env/B/success": 0.25, **{f"val-env/A/{name}": 1.0 for name in rest}}}
     axis = new_figure(4, 3).subplots()
     draw_validation(axis, steps)
