@@ -57,8 +57,8 @@ def sample(logits: Tensor, params: BatchParams, noise: np.ndarray) -> tuple[Tens
         logits = logits / params.temperature
     logprobs = torch.log_softmax(logits, dim=-1)
     probs = logprobs.exp()
-    # A word with logit -inf counts as 0 * a number, which is 0.
-    entropies = (probs * logprobs.clamp(min=torch.finfo(torch.float32).min)).sum(dim=-1).neg_().clamp_(min=0)
+    # A word with logit -inf is 0 * -inf, which is not a number and counts as 0.
+    entropies = (probs * logprobs).nansum(dim=-1).neg_().clamp_(min=0)
     if params.all_greedy:
         tokens = logits.argmax(dim=-1)
     else:

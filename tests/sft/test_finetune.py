@@ -22,6 +22,7 @@ from ragen.tracking.episodes import read_episodes
 from ragen.tracking.glossary import unknown
 from ragen.tracking.rundir import read_metrics, read_status
 from ragen.types import Sample
+from tests.threads import num_threads
 
 SMALL = (
     "model_path=tiny",
@@ -257,8 +258,13 @@ def test_a_run_learns_merges_validates_and_is_not_repeated(tmp_path, rank, lr, c
         command.run_sft(*configured(*changes, "sft.optim.lr=0.1"))
 
 
-@pytest.mark.parametrize("rank", [0, 4])
-def test_a_killed_run_goes_on_to_the_same_weights(tmp_path, rank, monkeypatch):
+@pytest.mark.parametrize(("rank", "threads"), [(0, 1), (4, 1), (0, 2)])
+def test_a_killed_run_goes_on_to_the_same_weights(tmp_path, rank, threads, monkeypatch):
+    with num_threads(threads):
+        check_killed_run(tmp_path, rank, monkeypatch)
+
+
+def check_killed_run(tmp_path, rank, monkeypatch) -> None:
     changes = (f"lora.rank={rank}", "sft.epochs=3", "sft.validate_merged=False")
     straight = command.run_sft(*configured(f"sft.output_dir={tmp_path}/straight", *changes))
     config, sft = configured(f"sft.output_dir={tmp_path}/killed", *changes)
