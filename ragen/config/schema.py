@@ -20,8 +20,8 @@ class SystemConfig:
 class SeedConfig:
     """All randomness of a run derives from these."""
 
-    train: Annotated[int | None, "Base seed of the training levels; null draws one."]
-    val: Annotated[int, "Base seed of the validation levels, the same at every validation."]
+    train: Annotated[int | None, "Seed of the first training level, apart from those of validation; null draws one."]
+    val: Annotated[int, "Seed of the first validation level; the levels are the same at every validation."]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
