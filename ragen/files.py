@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -106,6 +108,16 @@ def read_tensor_header(path: Path) -> dict[str, StoredTensor]:
             f"{path} was cut short or changed: {size:,} bytes instead of {8 + length + end:,}. Copy it again."
         )
     return tensors
+
+
+@contextmanager
+def naming(path: Path) -> Iterator[None]:
+    """Errors of what is done within name the file: the system leaves its name out when the disk is full."""
+    try:
+        yield
+    except OSError as error:
+        error.filename = error.filename or str(path)
+        raise
 
 
 def check_writable(folder: Path, key: str, *, num_bytes: int = 0) -> None:

@@ -95,7 +95,7 @@ def find_config(config_name: str, directory: Path) -> str:
 
 
 def config_names(directory: Path = CONFIG_DIR) -> list[str]:
-    return sorted(file.stem for file in directory.glob("*.yaml") if file.stem != TAG_TABLE)
+    return sorted(file.stem for file in directory.glob("*.yaml") if file.stem != TAG_TABLE and file.is_file())
 
 
 def check_syntax(overrides: Sequence[str]) -> None:

@@ -17,6 +17,9 @@ LARGEST_FLOAT = 1e9
 LONGEST_VALUE = 120
 """Characters of a wrong value that a message shows."""
 
+ADD_IT = "Add it to the YAML file or the command line."
+BUILD_ON = "Build on a whole configuration: the file begins with defaults: [base, _self_]."
+
 SCALAR_NAMES = {int: "an integer", float: "a number", bool: "True or False", str: "a text", type(None): "null"}
 
 
@@ -37,7 +40,7 @@ def build_dataclass(cls: type[T], data: Any, path: str = "") -> T:
     missing = [name for name, field in fields.items() if name not in data and not has_default(field)]
     if missing:
         wanted = ", ".join(f"{join(path, name)} ({type_name(hints[name])})" for name in missing)
-        raise ConfigError(f"{path or cls.__name__}: missing {wanted}. Add it to the YAML file or the command line.")
+        raise ConfigError(f"{path or cls.__name__}: missing {shorten(wanted, 300)}. {ADD_IT if path else BUILD_ON}")
     values = {name: build_value(hints[name], data[name], join(path, name)) for name in fields if name in data}
     try:
         return cls(**values)

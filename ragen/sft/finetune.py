@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import load_file
 from torch import Tensor
 
 from ragen.algorithms.entropy import CHUNK_SIZE
@@ -96,7 +95,7 @@ class Finetuner:
         save_tensors(self.optimizer.state(), folder / OPTIMIZER_FILE)
 
     def load_optimizer(self, folder: Path) -> None:
-        self.optimizer.load_state(load_file(folder / OPTIMIZER_FILE))
+        self.optimizer.load_file(folder / OPTIMIZER_FILE)
 
     def close(self) -> None:
         """Nothing to do in this process."""

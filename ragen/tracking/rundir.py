@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from ragen.errors import RagenError
-from ragen.files import read_object, value_at
+from ragen.files import naming, read_object, value_at
 from ragen.tracking.episodes import COMPRESSED, PLAIN, SUFFIXES, dumps, episode_lines, episode_name, pack_member
 from ragen.types import Episode
 
@@ -34,7 +34,7 @@ def write_atomic(path: Path, content: str | bytes) -> None:
     """Write a file so that a reader sees the old one or the new one, never a part."""
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    with temporary.open("wb") as file:
+    with naming(path), temporary.open("wb") as file:
         file.write(content.encode() if isinstance(content, str) else content)
         file.flush()
         os.fsync(file.fileno())
@@ -43,7 +43,7 @@ def write_atomic(path: Path, content: str | bytes) -> None:
 
 def _append_line(path: Path, line: str) -> None:
     """Add a line that is on the disk when this returns; the rest of a line that a kill cut short goes first."""
-    with path.open("a+b") as file:
+    with naming(path), path.open("a+b") as file:
         if size := file.seek(0, os.SEEK_END):
             file.seek(size - 1)
             if file.read(1) != b"\n":

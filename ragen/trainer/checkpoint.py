@@ -19,14 +19,27 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from ragen.errors import ConfigError
-from ragen.files import read_object, read_text
+from safetensors import SafetensorError
+
+from ragen.errors import ConfigError, FileError
+from ragen.files import read_object, read_text, value_at
 from ragen.tracking.rundir import write_atomic
 from ragen.trainer.checksums import write_checksums
 
 LATEST = "latest_checkpointed_iteration.txt"
 BEST = "best_checkpointed_iteration.txt"
 STATE = "trainer_state.json"
+STATE_KINDS = {
+    "origin": dict,
+    "train_seed": int,
+    "early_stop": dict,
+    "kl_controller": (dict, type(None)),
+    "collapse": dict,
+    "timers": dict,
+    "metrics": dict,
+    "stop": (str, type(None)),
+}
+"""What every version has written."""
 STEP_FOLDER = re.compile(r"global_step_(\d+)")
 
 
@@ -104,8 +117,13 @@ def save_checkpoint(
             (temporary / STATE).write_text(json.dumps(state, indent=2) + "\n")
         write_checksums(temporary)
         _sync_tree(temporary)
-    except Exception:
+    except Exception as error:
         shutil.rmtree(temporary, ignore_errors=True)
+        if isinstance(error, (OSError, SafetensorError)):
+            raise FileError(
+                f"The checkpoint {final} cannot be written: {error}. Earlier checkpoints are whole. Free some space, "
+                "or check the folder; the same command goes on from the newest one."
+            ) from error
         raise
     outdated = root / f".outdated_{step}.{os.getpid()}.tmp"
     if final.exists():  # a resumed run reached the same step again
@@ -121,6 +139,13 @@ def read_state(folder: Path) -> dict[str, Any] | None:
     """The trainer's state in a checkpoint; None in one that holds weights only."""
     path = folder / STATE
     return read_object(path) if path.exists() else None
+
+
+def check_state(state: Mapping[str, Any], folder: Path) -> None:
+    """Refuse a state that is not that of a training run."""
+    for key, kind in STATE_KINDS.items():
+        if not isinstance(found := value_at(state, key, folder / STATE), kind):
+            raise FileError(f"{folder / STATE}: {key} is {found!r:.60}, which no run writes. Restore the file.")
 
 
 def rotate(root: Path, keep: Mapping[str, int | None], *, latest: int) -> None:

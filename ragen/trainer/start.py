@@ -22,7 +22,7 @@ from ragen.models.resolve import resolve_model
 from ragen.tracking.rundir import read_status
 from ragen.tracking.tracker import check_names
 from ragen.trainer.changes import changes_since
-from ragen.trainer.checkpoint import find_resume, read_state, step_of
+from ragen.trainer.checkpoint import check_state, find_resume, read_state, step_of
 from ragen.trainer.checksums import verify
 
 
@@ -61,6 +61,8 @@ def plan_start(config: Config) -> Start | None:
     if checkpoint:
         verify(checkpoint, is_quick=True)
     state = read_state(checkpoint) if checkpoint else None
+    if checkpoint and state is not None:
+        check_state(state, checkpoint)
     drawn = state["train_seed"] if state else None
     start = Start(
         actor=resolve_model(config.actor_rollout_ref.model.path, env_types=env_types),

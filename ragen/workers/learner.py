@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import load_file
 from torch import Tensor
 
 from ragen.algorithms.masked import token_weights
@@ -161,7 +160,7 @@ class Learner:
             save_tensors(self.optimizer.state(), folder / OPTIMIZER_FILE)
 
     def load_optimizer(self, folder: Path) -> None:
-        self.optimizer.load_state(load_file(folder / OPTIMIZER_FILE))
+        self.optimizer.load_file(folder / OPTIMIZER_FILE)
 
 
 def save_model(model: Any, folder: Path, tokenizer: Any) -> None:

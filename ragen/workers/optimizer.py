@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from pathlib import Path
 
 import torch
 from torch import Tensor, nn
 
 from ragen.config.actor_rollout_ref import OptimConfig
+from ragen.errors import FileError
+from ragen.models.load import read_tensors
 from ragen.workers.team import gathered
 
 
@@ -107,6 +110,17 @@ class Optimizer:
             if master is not self.weights[name]:
                 tensors[f"{name}.master"] = master
         return {key: tensor.detach().contiguous() for key, tensor in tensors.items()}
+
+    def load_file(self, path: Path) -> None:
+        """The state in a file that `state` was saved to; that of another model is refused."""
+        tensors = read_tensors(path)
+        for name, master in self.masters.items():
+            moments = [tensors[key] for kind in ("exp_avg", "exp_avg_sq") if (key := f"{name}.{kind}") in tensors]
+            if len(moments) == 1 or any(moment.shape != master.shape for moment in moments):
+                raise FileError(f"{path}: the moments of {name} are not of its shape. They belong to another model.")
+        if foreign := sorted(key for key in tensors if key.rpartition(".")[0] not in self.masters):
+            raise FileError(f"{path} holds {foreign[0]}, which this model does not train. It belongs to another model.")
+        self.load_state(tensors)
 
     @torch.no_grad()
     def load_state(self, tensors: Mapping[str, Tensor]) -> None:

@@ -333,3 +333,33 @@ def test_a_mistyped_command_line_is_explained(name: str, overrides: list[str], w
     with pytest.raises(ConfigError) as caught:
         load_config(name, overrides)
     assert [word for word in words if word not in str(caught.value)] == [], caught.value
+
+
+BROKEN_FILES = {
+    "one bracket: [1": "expected ',' or ']'",
+    "defaults: [broken, _self_]": "a file includes itself",
+    "defaults: [nope]": "Could not load 'nope'",
+    "defaults: 5": "defaults must be a list",
+    "defaults: [base, _self_]\na: &x [*x]": "a key refers to itself",
+    "defaults: [base, _self_]\nmodel_path: ${actor_rollout_ref.model.path}": "Recursive interpolation",
+    "defaults: [base, _self_]\nmodel_path: ${nope}": "nope",
+    "defaults: [base, _self_]\ntrainer: 5": "trainer: expected a mapping of keys, got 5",
+    "defaults: [base, _self_]\ntrainer:\n\ttest_freq: 1": "found character",
+    "defaults: [base, _self_]\ntrainer: {test_freq: 1, test_freq: 2}": "found duplicate key test_freq",
+    "defaults: [base, _self_]\nseed: !!python/object/apply:os.system [ls]": "could not determine a constructor",
+    "defaults: [base, _self_]\n1: 2": "1: unknown key",
+    "- 1": "must be a DictConfig",
+    "a few words": "a few words: unknown key",
+    "": "Build on a whole configuration",
+    "\udcff": "can't decode byte 0xff",
+    "a: " + "[" * 3000: "itself",
+}
+
+
+@pytest.mark.parametrize("text", BROKEN_FILES, ids=lambda text: text[:40])
+def test_a_broken_file_is_one_line(tmp_path: Path, text: str):
+    (tmp_path / "broken.yaml").write_bytes(text.encode("utf-8", "surrogateescape"))
+    with pytest.raises(ConfigError) as caught:
+        load_config("broken", config_dir=tmp_path)
+    assert BROKEN_FILES[text] in str(caught.value)
+    assert "\n" not in str(caught.value) and len(str(caught.value)) < 1000

@@ -113,3 +113,45 @@ def test_help_is_kind(capsys):
         main(["--help"])
     assert end.value.code == 0
     assert "python train.py" in capsys.readouterr().out
+
+
+STATES = {
+    "": "is no JSON",
+    "[]": "expected a JSON object",
+    "{}": "has no key origin",
+    '{"origin": 5}': "origin is 5, which no run writes",
+}
+
+
+@pytest.mark.parametrize("text", STATES)
+def test_a_broken_state_is_named(tmp_path, text):
+    folder = tmp_path / "run/global_step_1"
+    (folder / "actor").mkdir(parents=True)
+    (folder / "trainer_state.json").write_text(text)
+    (tmp_path / "run/latest_checkpointed_iteration.txt").write_text("1\n")
+    with pytest.raises(RagenError, match=STATES[text]) as error:
+        plan_start(small_config(tmp_path / "run"))
+    assert "trainer_state.json" in str(error.value)
+
+
+def test_an_output_folder_that_cannot_be_is_refused_before_torch(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(RagenError, match=r"trainer\.default_local_dir=.*file is a file"):
+        plan_start(small_config(tmp_path / "file/run"))
+
+
+@pytest.mark.parametrize(
+    ("option", "words"),
+    [
+        ("+custom_envs.CoordSokoban.env_config.nope=1", "nope: unknown key"),
+        ("custom_envs.Bandit.env_type=x", "'x'"),
+    ],
+)
+def test_options_of_environments_are_checked_at_start(tmp_path, option, words):
+    with pytest.raises(RagenError, match=words):
+        plan_start(small_config(tmp_path / "run", option))
+
+
+def test_a_context_beyond_the_positions_is_refused_at_start(tmp_path):
+    with pytest.raises(RagenError, match=r"max_model_len is 5000.*4096 positions"):
+        plan_start(small_config(tmp_path / "run", f"{ROLLOUT}.max_model_len=5000"))

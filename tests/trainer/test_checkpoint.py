@@ -1,14 +1,16 @@
 """Checkpoints: whole or not at all, plain Hugging Face folders, and only as many as asked for."""
 
 import json
+import resource
 from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import save_file
 from transformers import AutoModelForCausalLM, AutoModelForTokenClassification, AutoTokenizer
 
 from ragen.cli import main
-from ragen.errors import ConfigError
+from ragen.errors import ConfigError, FileError
 from ragen.trainer.build import build_trainer
 from ragen.trainer.checkpoint import BEST, LATEST, find_resume, name_best, rotate, save_checkpoint
 from tests.trainer.runs import Run, small_config, train
@@ -118,7 +120,7 @@ def test_a_failure_while_writing_leaves_the_old_checkpoint_in_charge(tmp_path):
         (folder / "half").write_text("of it")
         raise OSError("disk full")
 
-    with pytest.raises(OSError, match="disk full"):
+    with pytest.raises(FileError, match=r"global_step_2 cannot be written: disk full"):
         save_checkpoint(tmp_path, 2, {"actor": fail}, {})
     assert find_resume("auto", None, tmp_path) == tmp_path / "global_step_1"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["global_step_1", LATEST]
@@ -224,3 +226,19 @@ def test_keeping_the_best_needs_validations_and_checkpoints(tmp_path):
     for change in ("trainer.save_freq=-1", "trainer.test_freq=0"):
         with pytest.raises(ConfigError, match="keep_best=True saves after validations"):
             small_config(tmp_path, "trainer.keep_best=True", change)
+
+
+def test_a_checkpoint_that_finds_no_room_leaves_the_earlier_ones(tmp_path):
+    save_checkpoint(tmp_path, 1, {"actor": lambda folder: None}, {})
+    limit = resource.getrlimit(resource.RLIMIT_FSIZE)
+
+    def write(folder: Path) -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (4096, limit[1]))
+        try:
+            save_file({"a": torch.zeros(10_000)}, folder / "model.safetensors")
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, limit)
+
+    with pytest.raises(FileError, match=r"global_step_2 cannot be written: .*Earlier checkpoints are whole"):
+        save_checkpoint(tmp_path, 2, {"actor": write}, {})
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["global_step_1", "latest_checkpointed_iteration.txt"]

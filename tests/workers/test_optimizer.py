@@ -6,8 +6,10 @@ import weakref
 
 import pytest
 import torch
+from safetensors.torch import save_file
 
 from ragen.config.actor_rollout_ref import OptimConfig
+from ragen.errors import FileError
 from ragen.workers.optimizer import Optimizer, learning_rate
 
 
@@ -110,6 +112,27 @@ def test_a_loaded_state_continues_bit_by_bit(dtype):
     train(second, second_optimizer, range(4, 6))
     assert torch.equal(second.weight, straight.weight)
     assert torch.equal(second_optimizer.masters["weight"], straight_optimizer.masters["weight"])
+
+
+def test_moments_of_another_model_are_refused(tmp_path):
+    model = model_of(torch.float32)
+    optimizer = Optimizer(model, optim(), grad_clip=1.0, total_steps=9)
+    model(torch.ones(2, 4)).sum().backward()
+    optimizer.step(1)
+    path, state = tmp_path / "optimizer.safetensors", optimizer.state()
+    wrong = {
+        "the moments of weight are not of its shape": state | {"weight.exp_avg": torch.zeros(7)},
+        "holds other.exp_avg, which this model does not train": state | {"other.exp_avg": torch.zeros(7)},
+    }
+    for words, tensors in wrong.items():
+        save_file(tensors, path)
+        with pytest.raises(FileError, match=words):
+            optimizer.load_file(path)
+    save_file(state, path)
+    optimizer.load_file(path)
+    path.write_bytes(path.read_bytes()[:-1])
+    with pytest.raises(FileError, match="was cut short"):
+        optimizer.load_file(path)
 
 
 def test_dropped_weights_and_masters_are_freed():
