@@ -9,6 +9,7 @@ from collections.abc import Callable
 from contextlib import nullcontext
 
 from ragen.streams import discard, outliving_readers, show_everything
+from ragen.text import printable
 
 NOTHING_LEARNED = 3
 """Exit code of a training run that came to its end and learned nothing, because everything failed."""
@@ -101,12 +102,12 @@ def reporting_errors(
         discard(sys.stdout)
         return 0
     except RagenError as error:
-        print(f"error: {error}", file=sys.stderr)
+        print(f"error: {printable(str(error))}", file=sys.stderr)
         return 1
     except OSError as error:
         if error.errno not in OF_THE_MACHINE:
             raise
-        print(f"error: {of_the_machine(error)}", file=sys.stderr)
+        print(f"error: {printable(of_the_machine(error))}", file=sys.stderr)
         return 1
     except Interrupted as error:
         print(f"I{str(error)[1:]}.\n{interrupted}", file=sys.stderr)

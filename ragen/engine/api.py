@@ -20,16 +20,9 @@ from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from ragen.engine.api_protocol import (
-    RENAMED,
-    CallFailed,
-    HttpAnswer,
-    Transport,
-    post,
-    read_reply,
-    refused_parameter,
-    status_failure,
-)
+from ragen.engine.api_http import MAX_ANSWER_BYTES, HttpAnswer, TooLong, Transport, post
+from ragen.engine.api_key import Secret
+from ragen.engine.api_protocol import RENAMED, CallFailed, clean, read_reply, refused_parameter, status_failure
 from ragen.engine.base import Completion, Request, StopReason
 from ragen.errors import ConfigError, EngineError
 
@@ -56,9 +49,10 @@ class ApiEngine:
         transport: Transport = post,
     ) -> None:
         self.model = model
-        self.key = os.environ.get("OPENAI_API_KEY", "").strip()
-        self.endpoint = chat_endpoint(base_url or os.environ.get("OPENAI_BASE_URL") or (OPENAI_URL if self.key else ""))
-        if not (self.key.isascii() and (self.key.isprintable() or not self.key)):
+        key = os.environ.get("OPENAI_API_KEY", "").strip()
+        self.secret = Secret(key)
+        self.endpoint = chat_endpoint(base_url or os.environ.get("OPENAI_BASE_URL") or (OPENAI_URL if key else ""))
+        if not (key.isascii() and key.isprintable()):
             raise ConfigError("OPENAI_API_KEY holds characters that no HTTP header can carry. Copy the key again.")
         self.timeout_s = timeout_s
         self.max_retries = max_retries
@@ -132,7 +126,7 @@ class ApiEngine:
     def give_up(self, request: Request, failure: CallFailed, *, started: float, num_calls: int) -> Completion:
         """An error for this request alone, or for the whole engine if no other request could fare better."""
         calls = f" ({num_calls} calls)" if num_calls > 1 else ""
-        message = self.without_key(f"{self.endpoint}, model {self.model}: {failure}{calls}")
+        message = self.secret.masked(f"{self.endpoint}, model {self.model}: {failure}{calls}")
         if failure.is_fatal or (failure.is_unreachable and self.last_success < started):
             self.fatal = EngineError(message)
             raise self.fatal
@@ -141,8 +135,8 @@ class ApiEngine:
     def call(self, request: Request) -> Completion:
         """One exchange with the server, repeated only to leave out parameters it does not know."""
         headers = {"Content-Type": "application/json", "Accept": "application/json", "User-Agent": "ragen"}
-        if self.key:
-            headers["Authorization"] = f"Bearer {self.key}"
+        if self.secret.key:
+            headers["Authorization"] = f"Bearer {self.secret.key}"
         while True:
             body = self.body(request)
             answer = self.post_once(json.dumps(body).encode(), headers)
@@ -151,8 +145,8 @@ class ApiEngine:
                 break
             self.refused_parameters.add(refused)
         if answer.status != 200:
-            raise status_failure(answer)
-        text, stop_reason = read_reply(answer.body, request.params)
+            raise status_failure(answer, self.secret.masked)
+        text, stop_reason = read_reply(answer.body, request.params, self.secret.masked)
         return Completion(session=request.session, text=text, stop_reason=stop_reason)
 
     def body(self, request: Request) -> dict[str, Any]:
@@ -181,18 +175,18 @@ class ApiEngine:
             return self.transport(self.endpoint, body, headers, self.timeout_s)
         except urllib.error.URLError as error:  # before the request was sent
             is_distrusted = isinstance(error.reason, ssl.SSLCertVerificationError)
-            why = f"cannot be reached: {error.reason}. Check the base URL and that the server runs"
+            reason = clean(str(error.reason), self.secret.masked, max_length=300)
+            why = f"cannot be reached: {reason}. Check the base URL and that the server runs"
             raise CallFailed(why, is_retryable=not is_distrusted, is_unreachable=True) from error
         except TimeoutError as error:
             why = f"gave no answer within {self.timeout_s:g} s. Raise timeout_s or lower max_concurrency"
             raise CallFailed(why, is_retryable=True) from error
+        except TooLong as error:
+            why = f"sent more than {MAX_ANSWER_BYTES // 1_000_000} MB. Is it a chat endpoint?"
+            raise CallFailed(why) from error
         except (OSError, http.client.HTTPException) as error:
             why = f"broke off its answer ({type(error).__name__}). Look into the server's log"
             raise CallFailed(why, is_retryable=True) from error
-
-    def without_key(self, text: str) -> str:
-        """Some servers quote the key in their complaint about it."""
-        return text.replace(self.key, "***") if len(self.key) >= 8 else text
 
 
 def chat_endpoint(base_url: str) -> str:

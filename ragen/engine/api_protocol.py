@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-import http.client
 import json
 import re
-import time
-import urllib.request
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import Any
 
+from ragen.engine.api_http import HttpAnswer
 from ragen.engine.base import SamplingParams, StopReason
+from ragen.text import printable
 
-MAX_ANSWER_BYTES = 10_000_000
+MAX_COMPLAINT = 4_000
+"""Characters of a server's text that are looked at; fewer are shown, once keys are masked."""
+Mask = Callable[[str], str]
+"""Keeps the key out of a text."""
 
 RETRYABLE_STATUSES = {408, 409, 429}  # and every 5xx
 FATAL_STATUSES = {301, 302, 303, 307, 308, 401, 402, 403, 404, 405}
@@ -41,19 +42,6 @@ Without a seed a reply cannot be repeated; without stop strings a reply is cut h
 REFUSED_PARAMETER = re.compile(r"unsupported|not support|unknown|unrecognized|not permitted|not allowed|extra", re.I)
 
 
-@dataclass(frozen=True, slots=True)
-class HttpAnswer:
-    """What came back over HTTP, whatever its status."""
-
-    status: int
-    headers: Mapping[str, str]
-    body: bytes
-
-
-Transport = Callable[[str, bytes, Mapping[str, str], float], HttpAnswer]
-"""(url, body, headers, timeout in seconds) -> answer; failures are OSErrors, HTTPExceptions or CallFailed."""
-
-
 class CallFailed(Exception):
     """One call did not bring a reply."""
 
@@ -76,33 +64,6 @@ class CallFailed(Exception):
         """The pause the server asked for."""
 
 
-class AnyStatus(urllib.request.HTTPErrorProcessor):
-    """Hands every status back as an answer; a redirect is not followed, or the key would follow it elsewhere."""
-
-    def http_response(self, request, response):
-        return response
-
-    https_response = http_response
-
-
-def post(url: str, body: bytes, headers: Mapping[str, str], timeout_s: float) -> HttpAnswer:
-    """The transport of the standard library; honours the usual proxy variables."""
-    deadline = time.monotonic() + timeout_s
-    request = urllib.request.Request(url, data=body, headers=dict(headers), method="POST")
-    with urllib.request.build_opener(AnyStatus).open(request, timeout=timeout_s) as response:
-        parts, size = [], 0
-        while part := response.read1(65536):
-            parts.append(part)
-            size += len(part)
-            if size > MAX_ANSWER_BYTES:
-                raise CallFailed(f"sent more than {MAX_ANSWER_BYTES // 1_000_000} MB. Is it a chat endpoint?")
-            if time.monotonic() > deadline:  # a socket time-out alone would never meet a server that trickles
-                raise TimeoutError
-        if response.length:  # what Content-Length promised and did not come
-            raise http.client.IncompleteRead(b"", response.length)
-        return HttpAnswer(response.status, response.headers, b"".join(parts))
-
-
 def refused_parameter(answer: HttpAnswer, body: Mapping[str, Any]) -> str | None:
     """The parameter a 400 complains about, if the request can do without it."""
     if answer.status not in {400, 422}:
@@ -113,11 +74,11 @@ def refused_parameter(answer: HttpAnswer, body: Mapping[str, Any]) -> str | None
     return next((name for name in RENAMED if name in body and re.search(rf"\b{name}\b", complaint)), None)
 
 
-def status_failure(answer: HttpAnswer) -> CallFailed:
-    status, detail = answer.status, complaint_of(answer.body)
+def status_failure(answer: HttpAnswer, mask: Mask) -> CallFailed:
+    status, detail = answer.status, complaint_of(answer.body, mask)
     remedy = REMEDIES.get(status, "The server failed; try again later" if status >= 500 else "Look at the server's log")
     if location := answer.headers.get("Location"):
-        detail = f"redirect to {location}"
+        detail = f"redirect to {clean(location, mask, max_length=300)}"
     is_out_of_credit = status == 429 and b"insufficient_quota" in answer.body
     return CallFailed(
         f"answered {status}{f' ({detail})' if detail else ''}. {REMEDIES[402] if is_out_of_credit else remedy}",
@@ -127,7 +88,7 @@ def status_failure(answer: HttpAnswer) -> CallFailed:
     )
 
 
-def complaint_of(body: bytes, *, max_length: int = 300) -> str:
+def complaint_of(body: bytes, mask: Mask, *, max_length: int = 300) -> str:
     """The server's own words: error.message where it keeps to the protocol, else the start of the page."""
     text = body.decode(errors="replace")
     try:
@@ -138,7 +99,12 @@ def complaint_of(body: bytes, *, max_length: int = 300) -> str:
         text = complaint if isinstance(complaint, str) else text
     except (ValueError, RecursionError):
         pass
-    text = " ".join(text.split())
+    return clean(text, mask, max_length=max_length)
+
+
+def clean(text: str, mask: Mask, *, max_length: int) -> str:
+    """A server's text as messages show it: one line, printable, and cut only after the key is out of it."""
+    text = mask(printable(" ".join(text[:MAX_COMPLAINT].split())))
     return text if len(text) <= max_length else text[:max_length] + "..."
 
 
@@ -152,24 +118,25 @@ def retry_after_s(header: str) -> float:
         return 0.0
 
 
-def read_reply(body: bytes, params: SamplingParams) -> tuple[str, StopReason]:
+def read_reply(body: bytes, params: SamplingParams, mask: Mask) -> tuple[str, StopReason]:
     """The text of a chat completion and why it ended."""
     try:
         content = json.loads(body)
     except (ValueError, RecursionError) as error:
         raise CallFailed(
-            f"sent something that is not JSON ({complaint_of(body, max_length=80)!r}). Check the base URL"
+            f"sent something that is not JSON ({complaint_of(body, mask, max_length=80)!r}). Check the base URL"
         ) from error
     choices = content.get("choices") if isinstance(content, dict) else None
     if not isinstance(choices, list) or not choices or not isinstance(choices[0], dict):
-        raise CallFailed(f"sent no choices ({complaint_of(body, max_length=80)!r}). Is it a chat endpoint?")
+        raise CallFailed(f"sent no choices ({complaint_of(body, mask, max_length=80)!r}). Is it a chat endpoint?")
     choice = choices[0]
     message = choice.get("message")
     text = message.get("content") if isinstance(message, dict) else None
     finish_reason = choice.get("finish_reason")
     if not isinstance(text, str):
         remedy = "Raise max_tokens" if finish_reason == "length" else "Ask a model that answers in plain text"
-        raise CallFailed(f"sent a reply without text (finish_reason {finish_reason!r}). {remedy}")
+        reason = clean(repr(finish_reason), mask, max_length=80)
+        raise CallFailed(f"sent a reply without text (finish_reason {reason}). {remedy}")
     if finish_reason == "content_filter":
         raise CallFailed("withheld the reply by its content filter. Ask another model")
     text = text.encode(errors="replace").decode()  # half a surrogate pair is JSON, yet cannot be written to a file

@@ -12,9 +12,10 @@ import yaml
 from ragen.config import Config, argument_parser, load_config
 from ragen.config.shares import shares
 from ragen.config.show import to_yaml
-from ragen.errors import ConfigError
-from ragen.evaluation.evaluate import COLUMNS, Result, evaluate_model, evaluate_references, table_rows
+from ragen.errors import ConfigError, RagenError
+from ragen.evaluation.evaluate import COLUMNS, REFERENCES, Result, evaluate_model, evaluate_references, table_rows
 from ragen.llm_agent.metrics import success_intervals
+from ragen.text import printable
 from ragen.tracking.console import console, print_table
 from ragen.tracking.rundir import RunDir
 from ragen.trainer.checkpoint import BEST, find_best
@@ -138,8 +139,23 @@ def run_evaluation(config: Config, run: RunDir, *, modes: Sequence[str], has_ref
         environments.close()
     report(config, results)
     run.log(0, summarize(results))
+    if lost := all_lost(results):
+        run.write_status("failed", lost)
+        raise RagenError(lost)
     run.write_status("finished", seconds=round(time.monotonic() - started, 1))
     return results
+
+
+def all_lost(results: Sequence[Result]) -> str:
+    """What to say when all episodes of the model were lost to faults: nothing was evaluated. Else empty."""
+    for result in (result for result in results if result.policy not in REFERENCES):
+        if all(episode.status.is_fault for episode in result.episodes):
+            first = result.episodes[0]
+            return (
+                f"{result.policy}: all {len(result.episodes)} episodes were lost to faults, the first as "
+                f"{first.status.value}: {first.error}"
+            )
+    return ""
 
 
 def report(config: Config, results: Sequence[Result]) -> None:
@@ -155,7 +171,7 @@ def report(config: Config, results: Sequence[Result]) -> None:
         cuts = {key: value for key, value in result.metrics().items() if value and key.startswith("faults/")}
         if cuts:
             first = next(episode.error for episode in result.episodes if episode.status.is_fault)
-            console.print(f"{result.policy}: {cuts}; the first: {first}", soft_wrap=True)
+            console.print(printable(f"{result.policy}: {cuts}; the first: {first}"), soft_wrap=True)
         if num_full := sum(episode.status is Status.CONTEXT_FULL for episode in result.episodes):
             console.print(
                 f"{result.policy}: {num_full} of {len(result.episodes)} episodes ended with their context full. Raise "

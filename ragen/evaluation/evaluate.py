@@ -55,6 +55,8 @@ def evaluate_model(config: Config, agent: Agent, environments: EsManager, modes:
             )
         refuse_when_nothing_fits(episodes)
         results.append(Result(policy=name, episodes=episodes))
+        if all(episode.status.is_fault for episode in episodes):
+            break  # whatever failed every time would fail again
     return results
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from ragen.errors import RagenError
 from ragen.files import read_yaml
+from ragen.text import printable
 from ragen.tracking.episodes import episode_files, episode_name, read_episodes
 from ragen.types import Episode, Status
 
@@ -70,8 +71,7 @@ def to_text(episode: Episode, name: str) -> str:
     lines.append(f"[end]\n{episode.final_observation}")
     if episode.error:
         lines.append(f"[error] {episode.error}")
-    text = "\n".join(lines)
-    return text.encode("utf-8", "backslashreplace").decode()
+    return printable("\n".join(lines))
 
 
 def write_pictures(episode: Episode, run: Path, folder: Path, name: str) -> list[Path]:

@@ -14,7 +14,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 # A pipe has no width of its own; tables must not be cut there.
-console = Console(width=None if sys.stdout.isatty() else 140)
+# Nor does it read markup: what is printed comes from environments, servers and paths as well.
+console = Console(width=None if sys.stdout.isatty() else 140, markup=False, emoji=False)
 
 
 class Advance(Protocol):

@@ -1,12 +1,15 @@
 """The API engine against a real HTTP server on this machine."""
 
+import base64
 import json
 import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 
@@ -380,6 +383,74 @@ def test_the_key_never_appears_in_an_error(server: ChatServer, status: int):
         message = str(error)
     assert "Incorrect API key provided: ***" in message
     assert KEY not in message
+
+
+@pytest.mark.parametrize("length", [270, 280, 290, 295, 299])
+def test_a_key_is_masked_before_a_text_is_cut(server: ChatServer, length: int):
+    server.answers(refusal(500, "x" * length + KEY))
+    assert "sk-secret"[:4] not in ask(server, max_retries=0).error
+
+
+@pytest.mark.parametrize(
+    "quoted",
+    [
+        KEY.upper(),
+        KEY.title(),
+        KEY[:12],
+        KEY[-10:],
+        quote("sk-secret/of+the=tests", safe=""),
+        quote("sk-secret/of+the=tests", safe="").lower(),
+        r"sk-secret\/of+the=tests",
+        base64.b64encode(b"sk-secret/of+the=tests").decode(),
+    ],
+)
+def test_a_key_is_masked_in_whatever_form_it_is_quoted(
+    server: ChatServer, quoted: str, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("OPENAI_API_KEY", KEY if "-of-" in quoted.lower() or quoted in KEY else "sk-secret/of+the=tests")
+    server.answers((500, {}, f"the key {quoted} is wrong".encode()))
+    error = ask(server, max_retries=0).error
+    assert "the key *** is wrong" in error or ("the key ***" in error and quoted[:8] not in error)
+    assert quoted not in error
+
+
+def test_a_key_in_a_redirect_or_a_finish_reason_is_masked(server: ChatServer):
+    server.answers((302, {"Location": f"https://elsewhere.test/?key={KEY}"}, b""))
+    with pytest.raises(EngineError) as caught:
+        ask(server)
+    assert KEY not in str(caught.value)
+    server.answers(chat(None, finish_reason=f"bad {KEY}"))
+    assert KEY not in ask(server).error
+
+
+def test_control_characters_of_a_server_reach_no_terminal(server: ChatServer):
+    server.answers(refusal(400, "\x1b]0;owned\x07\x1b[2Jgone\x9b31m"))
+    error = ask(server).error
+    assert error.isprintable() and "gone" in error
+
+
+@pytest.mark.parametrize("part", [b"HTTP/1.1 200 OK\r\nX-Slow: ", b"HTTP/1.1 100 Continue\r\n\r\n", b""])
+def test_the_time_limit_covers_headers_that_trickle_in(part: bytes):
+    """A byte every 50 ms, long enough for a limit that begins anew with each of them never to be met."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def trickle() -> None:
+            connection, _ = listener.accept()
+            with connection, suppress(OSError):
+                connection.sendall(part)
+                for byte in b"HTTP/1.1 200 OK\r\nX-Slow: " + b"z" * 100:
+                    connection.sendall(bytes([byte]))
+                    time.sleep(0.05)
+
+        thread = threading.Thread(target=trickle, daemon=True)
+        thread.start()
+        url = f"http://127.0.0.1:{listener.getsockname()[1]}/v1"
+        engine = ApiEngine("some-model", url, timeout_s=0.5, max_retries=0)
+        engine.submit(request())
+        [completion] = engine.step()
+        engine.close()
+        thread.join()
+    assert "gave no answer within 0.5 s" in completion.error
 
 
 def test_a_key_that_no_header_can_carry_is_refused_unquoted(monkeypatch: pytest.MonkeyPatch):
