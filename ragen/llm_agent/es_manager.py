@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
+from hashlib import blake2b
 from typing import Any
 
 from ragen.config.schema import EnvSetConfig, EnvTag
 from ragen.env import Env, StepResult, boundary
 from ragen.env.boundary import MAX_REWARD, EnvFault, Level
-from ragen.env.rng import fixed_hash
 from ragen.llm_agent.env_calls import Fault, TagCalls, make_envs, result_of
 from ragen.llm_agent.env_threads import Clock, EnvTimeout, Work
-from ragen.text import printable
 
 
 @dataclass(kw_only=True, slots=True)
@@ -77,7 +76,7 @@ class Seat:
         self.env, level = started
         self.observation, self.actions, self.notes = level.observation, level.actions, level.notes
         self.action_ids = {name.strip().lower(): action for action, name in level.actions.items()}
-        self.level = f"{fixed_hash(self.spec.env_type, printable(level.content or level.observation)):016x}"
+        self.level = level_hash(self.spec.env_type, level.content or level.observation)
 
     def fail(self, fault: Fault) -> None:
         """The environment ends its own episode; the others go on."""
@@ -206,6 +205,12 @@ def play_in_order(turns: Sequence[PendingTurn]) -> None:
         faults = turns[0].seat.calls.run([turn.work() for turn in turns])
         for turn, fault in zip(turns, faults, strict=True):
             turn.fault = fault
+
+
+def level_hash(env_type: str, content: str) -> str:
+    """The identity of a level by its content, the same on every machine; long contents cost no time."""
+    data = f"{env_type}\n{content}".encode("utf-8", "surrogatepass")  # an environment may return any text
+    return blake2b(data, digest_size=8).hexdigest()
 
 
 class EsManager:

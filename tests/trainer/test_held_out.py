@@ -5,7 +5,7 @@ import json
 import pytest
 
 from ragen.config import load_config
-from ragen.llm_agent.es_manager import EsManager
+from ragen.llm_agent.es_manager import EsManager, level_hash
 from ragen.tracking.glossary import unknown
 from ragen.trainer.held_out import PlayedLevels, held_out_metrics
 from ragen.types import Episode, Status
@@ -42,6 +42,11 @@ def test_members_share_the_content_of_their_level(tag):
 @pytest.mark.parametrize(("one", "other"), [("FrozenLake", "CoordFrozenLake")])
 def test_the_same_lake_in_another_form_is_the_same_level(one, other):
     assert levels(one, range(20)) == levels(other, range(20))
+
+
+def test_any_text_is_a_content():
+    assert level_hash("gym", "a\ud800") != level_hash("gym", "a") != level_hash("lake", "a")
+    assert len(level_hash("gym", "x" * 10**6)) == 16
 
 
 def test_two_lakes_of_one_content_count_as_one():
