@@ -463,10 +463,7 @@ class AgentTrainer:
         control = self.config.algorithm.kl_ctrl
         self.early_stop.from_json(state["early_stop"])
         self.collapse_detector.load(state["collapse"])
-        if (played := state.get("played_levels")) is None:
-            print("The checkpoint does not say which levels it was trained on: seen and unseen ones count from here.")
-        else:
-            self.played.load(played)
+        self.played.load(state.get("played_levels"))  # checkpoints of earlier versions do not have it
         self.timers.load_state_dict(state["timers"])
         self.kl_controller = make_kl_controller(
             control.type,

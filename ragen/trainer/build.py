@@ -91,6 +91,8 @@ def _build(config: Config, start: Start, root: Path, *, device: str | None, rank
     built = AgentTrainer(config, workers, trackers=trackers, start_step=start.step, origin=origin(config, start))
     if start.state:
         built.load_state(start.state)
+    elif start.checkpoint is not None:
+        built.played.is_complete = False
     return built
 
 

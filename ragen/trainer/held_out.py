@@ -21,6 +21,8 @@ class PlayedLevels:
 
     def __init__(self) -> None:
         self.hashes: set[int] = set()
+        self.is_complete = True
+        """Whether all of the training is known: with a checkpoint that does not say, no level can be called unseen."""
 
     def add(self, episodes: Iterable[Episode]) -> None:
         self.hashes |= {int(episode.level, 16) for episode in episodes if episode.level}
@@ -28,14 +30,17 @@ class PlayedLevels:
     def __contains__(self, episode: Episode) -> bool:
         return bool(episode.level) and int(episode.level, 16) in self.hashes
 
-    def to_json(self) -> str:
-        """In order and packed: 11 characters a level."""
+    def to_json(self) -> str | None:
+        """In order and packed, 11 characters a level; None where not all are known."""
+        if not self.is_complete:
+            return None
         packed = b"".join(value.to_bytes(BYTES, "little") for value in sorted(self.hashes))
         return base64.b64encode(packed).decode()
 
-    def load(self, text: str) -> None:
+    def load(self, text: str | None) -> None:
         """The inverse of `to_json`."""
-        packed = base64.b64decode(text)
+        self.is_complete = text is not None
+        packed = base64.b64decode(text or "")
         self.hashes = {
             int.from_bytes(packed[start : start + BYTES], "little") for start in range(0, len(packed), BYTES)
         }
@@ -46,9 +51,12 @@ def held_out_metrics(episodes: Sequence[Episode], played: PlayedLevels) -> Metri
 
     Beside the success are the ends of its interval, `<tag>/success_unseen_low` and `_high`.
 
-    A kind without any level has a count of 0 and no success. Faults are left out, as everywhere.
+    Nothing where training is not wholly known. A kind without any level has a count of 0 and no success. Faults are
+    left out, as everywhere.
     """
     metrics: Metrics = {}
+    if not played.is_complete:
+        return metrics
     for tag in dict.fromkeys(episode.tag for episode in episodes):
         members = [episode for episode in episodes if episode.tag == tag and not episode.status.is_fault]
         for kind, is_seen in (("unseen", False), ("seen", True)):

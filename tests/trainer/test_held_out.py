@@ -7,6 +7,7 @@ import pytest
 from ragen.config import load_config
 from ragen.llm_agent.es_manager import EsManager, level_hash
 from ragen.tracking.glossary import unknown
+from ragen.tracking.rundir import read_metrics
 from ragen.trainer.held_out import PlayedLevels, held_out_metrics
 from ragen.types import Episode, Status
 from tests.trainer.runs import LAKE, train
@@ -88,7 +89,23 @@ def test_played_levels_survive_a_checkpoint():
     played.hashes = {0, 5, 2**64 - 1}
     again.load(json.loads(json.dumps(played.to_json())))
     assert again.hashes == played.hashes
-    assert len(played.to_json()) == 32
+    assert len(played.to_json() or "") == 32
+
+
+def test_no_level_is_called_unseen_after_training_that_is_not_known():
+    played = PlayedLevels()
+    played.load(None)
+    assert held_out_metrics([episode(0, "a1", Status.SOLVED)], played) == {}
+    assert played.to_json() is None
+
+
+def test_a_checkpoint_of_weights_only_does_not_say_what_was_played(tmp_path):
+    contents = "actor_rollout_ref.actor.checkpoint.save_contents=[model]"
+    run = train(tmp_path / "run", GRPO, contents, "trainer.total_training_steps=1", "trainer.save_freq=1")
+    resume = [f"trainer.resume_from_path={run.path / 'global_step_1'}", "trainer.resume_mode=resume_path"]
+    validation = train(tmp_path / "validation", GRPO, contents, *resume, "trainer.val_only=True")
+    row = read_metrics(validation.path / "validation_of_step_1")[0]
+    assert "val-env/Bandit/success" in row and "val-env/Bandit/success_unseen" not in row
 
 
 def test_a_run_logs_success_on_seen_and_unseen_levels(tmp_path):
