@@ -110,7 +110,7 @@ def reporting_errors(
         print(f"error: {printable(of_the_machine(error))}", file=sys.stderr)
         return 1
     except Interrupted as error:
-        print(f"I{str(error)[1:]}.\n{interrupted}", file=sys.stderr)
+        print(f"I{str(error)[1:]}.", file=sys.stderr)
         return 128 + error.number
     except KeyboardInterrupt:
         print(interrupted, file=sys.stderr)

@@ -161,7 +161,9 @@ def plot(args: argparse.Namespace, data: Path) -> None:
             if not path.exists():
                 raise RagenError(
                     f"--{flag}-dir is not given and {path} does not exist. Name the exports of three steps: "
-                    "--step0-dir DIR --step20-dir DIR --step40-dir DIR (folders or gradient_analysis_metrics files)."
+                    "--step0-dir DIR --step20-dir DIR --step40-dir DIR (folders or gradient_analysis_metrics files). "
+                    f"Each comes from a {args.mode.upper()} run: "
+                    "python gradient_analysis/plot_gradient_analysis.py --run-dir RUN --step N --output-dir DIR"
                 )
         rows.append(read_row(path, flag))
     figure = draw_grid(args.row_labels or [row.label for row in rows], read_analyses(rows))

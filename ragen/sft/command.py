@@ -31,6 +31,7 @@ from ragen.sft.config import SftConfig, load_sft
 from ragen.sft.model import ROLE, base_model, build_model
 from ragen.tracking.console import console
 from ragen.tracking.console_tracker import step_line
+from ragen.tracking.lock import RunLock
 from ragen.tracking.rundir import RunDir, read_status, write_atomic
 from ragen.tracking.tracker import Trackers, check_names
 from ragen.trainer.checkpoint import find_resume, read_state, save_checkpoint, step_of
@@ -67,6 +68,11 @@ def run(args: Namespace) -> None:
 def run_sft(config: Config, sft: SftConfig) -> Path:
     """All stages; returns the folder of the merged model."""
     root = Path(sft.output_dir)
+    with RunLock(root):
+        return run_stages(config, sft, root)
+
+
+def run_stages(config: Config, sft: SftConfig, root: Path) -> Path:
     claim(root, config, sft)
     merged = root / "merged_model"
     if not merged.exists():

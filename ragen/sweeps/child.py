@@ -12,8 +12,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-GRACE_S = 20.0
-"""Seconds that a run has to end by itself after it was interrupted."""
+GRACE_S = 60.0
+"""Seconds that a run has to end by itself after it was interrupted: it finishes its update and saves."""
 
 PR_SET_PDEATHSIG = 1
 _libc = ctypes.CDLL(None, use_errno=True) if sys.platform == "linux" else None

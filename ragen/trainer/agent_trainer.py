@@ -225,7 +225,7 @@ class AgentTrainer:
             outcome.metrics[f"early_stopped/{outcome.stop}"] = 1.0
         outcome.is_complete = True
         point = self.note_point(step, outcome)
-        if not outcome.is_exit and trainer.save_freq > 0 and (self.is_save_due(step) or outcome.stop or is_best):
+        if point is not None and not outcome.is_exit and (self.is_save_due(step) or outcome.stop or is_best):
             with self.timers("save_checkpoint"), self.signals.held():
                 self.save(point)
 
@@ -401,8 +401,10 @@ class AgentTrainer:
             columns = ["step", "group_id", "reward_std", "selected"]
             self.trackers.log_table(step, "rollout/group_rv_table", columns, table)
 
-    def note_point(self, step: int, outcome: StepOutcome) -> Point:
-        """Remember what a checkpoint of this moment would hold."""
+    def note_point(self, step: int, outcome: StepOutcome) -> Point | None:
+        """Remember what a checkpoint of this moment would hold, where checkpoints are wanted."""
+        if self.config.trainer.save_freq <= 0:
+            return None
         point = Point(step=step, state=self.state(step, outcome), is_saved=False)
         if not (outcome.is_exit or self.config.trainer.gradient_analysis_only):
             self.point = point

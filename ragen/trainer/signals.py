@@ -45,7 +45,8 @@ class Signals:
     def __exit__(self, *_: object) -> None:
         while self._before:
             number, before = self._before.popitem()
-            signal.signal(number, before if before is not None else signal.SIG_DFL)
+            if signal.getsignal(number) == self._hear:  # else Ray, which ended meanwhile, has put back an older one
+                signal.signal(number, before if before is not None else signal.SIG_DFL)
 
     @contextmanager
     def held(self) -> Iterator[None]:

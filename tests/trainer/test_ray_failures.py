@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from ragen.errors import WorkerError
+from ragen.errors import NotFinite, WorkerError
 from ragen.trainer.build import build_trainer
 from tests.trainer.ray_runs import processes, rank_processes, wait_until
 from tests.trainer.runs import Run, finish, has_logged, small_config, start_process
@@ -143,3 +143,36 @@ def test_a_killed_driver_leaves_no_worker_and_the_run_goes_on(tmp_path):
     code, output = finish(start_process(tmp_path, *changes, f"trainer.total_training_steps={step + 2}"))
     assert code == 0, output
     assert list(Run(tmp_path).metrics)[-1] == step + 2
+
+
+def test_a_signal_on_several_devices_saves_the_newest_whole_step(tmp_path):
+    changes = ("trainer.n_gpus_per_node=2", "trainer.save_freq=1000", "trainer.test_freq=0")
+    process = start_process(tmp_path, *changes, "trainer.total_training_steps=1000")
+    wait_until(lambda: has_logged(tmp_path, 1), timeout=120)
+    children = processes(process.pid)
+    process.send_signal(signal.SIGTERM)
+    code, output = finish(process)
+    assert code == 128 + signal.SIGTERM, output
+    run = Run(tmp_path)
+    [name] = run.checkpoints
+    step = int(name.rpartition("_")[2])
+    assert run.status["state"] == "interrupted" and run.status["reason"].endswith(f"SIGTERM: step {step} is saved")
+    ranks = [Path(f"/proc/{pid}") for pid, found in children.items() if found.startswith("ray::RankProcess")]
+    wait_until(lambda: not any(folder.exists() for folder in ranks), timeout=15)
+    code, output = finish(start_process(tmp_path, *changes, f"trainer.total_training_steps={step + 1}"))
+    assert code == 0 and f"Resuming from step {step} of {tmp_path}." in output
+
+
+def test_weights_that_are_no_numbers_are_named_from_every_rank(tmp_path):
+    trainer = build_trainer(small_config(tmp_path, "trainer.n_gpus_per_node=2", "trainer.save_freq=1"))
+    assert trainer is not None
+
+    def spoil(process: Any) -> None:
+        optimizer = process._workers.actor.optimizer
+        optimizer.learning_rate = lambda step: float("inf") if step > 1 else 1e-3
+
+    for actor in trainer.workers.ranks.actors:  # type: ignore[attr-defined]
+        ray.get(actor.__ray_call__.remote(spoil))
+    with pytest.raises(NotFinite, match=r"of the actor are not finite after the update of step 2.*global_step_1"):
+        trainer.fit()
+    assert Run(tmp_path).status["state"] == "failed" and Run(tmp_path).checkpoints == ["global_step_1"]
