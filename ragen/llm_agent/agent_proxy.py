@@ -15,6 +15,7 @@ from ragen.env.rng import fixed_hash
 from ragen.errors import ConfigError
 from ragen.llm_agent.chat import Chat
 from ragen.llm_agent.ctx_manager import CtxManager, Prompt
+from ragen.llm_agent.env_threads import POLL_S
 from ragen.llm_agent.es_manager import EsManager, PendingTurn, Seat, TurnOutcome
 from ragen.llm_agent.parsing import ANSWER, THINK, ParsedReply, parse_reply
 from ragen.types import Episode, Status, Turn
@@ -109,7 +110,7 @@ class AgentProxy:
                     settle(session, turn)
             if running:
                 # With replies still being written only what is done is collected; else wait for an environment.
-                done, _ = wait(running, timeout=0 if num_replies else None, return_when=FIRST_COMPLETED)
+                done, _ = wait(running, timeout=0 if num_replies else POLL_S, return_when=FIRST_COMPLETED)
                 for future in done:
                     session, turn = running.pop(future)
                     settle(session, turn)

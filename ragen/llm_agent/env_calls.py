@@ -11,7 +11,7 @@ from ragen.config.schema import EnvTag
 from ragen.env import Env, boundary
 from ragen.env.boundary import EnvFault
 from ragen.errors import ConfigError
-from ragen.llm_agent.env_threads import CallThreads, Clock, EnvTimeout, Work
+from ragen.llm_agent.env_threads import CallThreads, Clock, EnvTimeout, Work, wait_for
 
 T = TypeVar("T")
 
@@ -28,7 +28,7 @@ CLOSE_S = 10.0
 def result_of(future: Future[T]) -> T | Fault:
     """What the calls returned, or the fault that ended them."""
     try:
-        return future.result()
+        return wait_for(future)
     except FAULTS as fault:
         return fault
 
@@ -72,7 +72,7 @@ class TagCalls:
                     done.append(outcome)
 
             try:
-                self.submit(batch).result()
+                wait_for(self.submit(batch))
                 outcomes += done
             except EnvTimeout as fault:  # the works behind it go on with another thread
                 outcomes += [*done, fault]
@@ -132,7 +132,7 @@ def make_envs(calls: TagCalls, count: int) -> list[Env | None]:
                 envs.append(None)
         return envs
 
-    envs = calls.submit(work).result()
+    envs = wait_for(calls.submit(work))
     if count and len(faults) == count:
         raise ConfigError(
             f"custom_envs.{calls.tag}: no environment of type {calls.spec.env_type!r} can be made: "

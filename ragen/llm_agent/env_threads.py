@@ -28,6 +28,10 @@ LATE_S = 1.0
 """A watchdog that wakes up so much too late was stopped together with the whole process, and so were the calls."""
 
 
+POLL_S = 0.5
+"""Longest wait of the main thread at a time: a signal that comes just before a wait is only seen after it."""
+
+
 class EnvTimeout(EnvFault):
     """A call into an environment did not return in time."""
 
@@ -104,6 +108,16 @@ class _Thread(threading.Thread):
                 # Ends a loop in Python; a call that waits inside C code goes on. The lock keeps the thread alive.
                 ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(self.ident), ctypes.py_object(SystemExit))
             return job
+
+
+def wait_for(future: Future[T]) -> T:
+    """The result of a future, however long it takes; Ctrl-C ends the wait."""
+    while True:
+        try:
+            return future.result(POLL_S)
+        except TimeoutError:
+            if future.done():
+                return future.result()
 
 
 class CallThreads:
