@@ -40,6 +40,7 @@ class GymFrozenLake(GymnasiumEnv):
 BLACKJACK = {
     "env_id": "Blackjack-v1",
     "action_names": ["Stick", "Hit"],
+    "success": "reward >= 1",
     "description": "A state is (your sum, the dealer's card, 1 if you hold a usable ace).",
 }
 

@@ -73,7 +73,11 @@ def start(env: Env, seed: int, member: int) -> Level:
 
 def step(env: Env, action: Any) -> StepResult:
     """Do one action. The result is a copy: what the environment does to its own later changes nothing."""
-    result: Any = guarded(env.step, action)
+    return check_step(guarded(env.step, action))
+
+
+def check_step(result: Any) -> StepResult:
+    """What a step returned, checked and copied."""
     parts = guarded(lambda: [getattr(result, name, _MISSING) for name in _RESULT])
     for name, part in zip(_RESULT, parts):
         if part is _MISSING:

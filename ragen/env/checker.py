@@ -6,14 +6,15 @@ check_env(partial(make_env, "sokoban", {"num_boxes": 1}), seeds=range(5))
 from __future__ import annotations
 
 import json
-import math
 import os
 import pickle
 import subprocess
 import sys
 from collections.abc import Callable, Iterable
 
+from ragen.env import boundary
 from ragen.env.base import Env, StepResult
+from ragen.env.boundary import EnvFault
 from ragen.env.rng import Rng
 
 INFO_KEYS = ("action_is_valid", "action_is_effective", "success")
@@ -35,15 +36,22 @@ def check_env(make: Callable[[], Env], seeds: Iterable[int], *, has_noise: bool 
     `make` must be picklable (a function of a module, or functools.partial of one): a fresh process calls it too.
     """
     seeds = list(seeds)
-    env = make()
-    for seed in seeds:
-        check_reset(env, make, seed)
-        check_every_action(env, seed)
-        check_random_episode(env, seed)
-        if not has_noise:
-            check_solution(env, seed)
-    check_fresh_process(env, make, seeds)
-    env.close()
+    try:
+        env = make()
+        for seed in seeds:
+            check_reset(env, make, seed)
+            check_every_action(env, seed)
+            check_random_episode(env, seed)
+            if not has_noise:
+                check_solution(env, seed)
+        check_fresh_process(env, make, seeds)
+        env.close()
+    except SystemExit as error:  # else it would end this process with the look of success
+        raise AssertionError(
+            f"an environment must raise an error and not exit, got SystemExit({error.code!r})."
+        ) from error
+    except EnvFault as fault:  # what would end an episode of a run
+        raise AssertionError(str(fault)) from fault
 
 
 def expect(is_kept: bool, message: str) -> None:
@@ -54,6 +62,7 @@ def expect(is_kept: bool, message: str) -> None:
 
 def check_reset(env: Env, make: Callable[[], Env], seed: int) -> None:
     """A seed names a level: the same text again, for every member and in a new environment."""
+    boundary.start(env, seed, 0)
     first = env.reset(seed)
     expect(isinstance(first, str) and bool(first), f"reset({seed}) must return a text, got {first!r}.")
     expect(env.render() == first, f"render() after reset({seed}) must equal the first observation.")
@@ -88,10 +97,9 @@ def check_every_action(env: Env, seed: int) -> None:
 
 def check_result(env: Env, result: StepResult) -> None:
     """A step returns a text, finite numbers and the three infos."""
-    expect(isinstance(result.observation, str), f"an observation must be a text, got {result.observation!r}.")
+    boundary.check_step(result)
     expect(env.render() == result.observation, "render() must equal the last observation.")
     expect(isinstance(result.is_done, bool), f"is_done must be True or False, got {result.is_done!r}.")
-    expect(math.isfinite(result.reward), f"a reward must be a finite number, got {result.reward!r}.")
     missing = [key for key in INFO_KEYS if key not in result.info]
     expect(not missing, f"info lacks {', '.join(missing)}.")
     odd = {key: value for key, value in result.info.items() if not isinstance(value, (int, float))}

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from ragen.env.base import Env, StepResult
 from ragen.env.options import require
 from ragen.env.rng import fixed_hash
+from ragen.env.success_rule import HELP, SuccessRule, parse_rule
 from ragen.errors import ConfigError, MissingExtra
 
 if TYPE_CHECKING:
@@ -29,8 +30,11 @@ class GymnasiumConfig:
     )
     action_names: Annotated[tuple[str, ...], "Names of the actions in their order; empty: action 0, action 1, ..."] = ()
     description: Annotated[str, "Facts for the system message, such as what the numbers of an observation mean."] = ""
+    success: Annotated[str, "When an episode is solved, such as reward >= 475; empty: Gymnasium's own threshold."] = ""
 
     def __post_init__(self) -> None:
+        if self.success:
+            parse_rule(self.success, "gymnasium.success")
         lowered = [name.strip().lower() for name in self.action_names]
         is_usable = all(lowered) and len(set(lowered)) == len(lowered)
         remedy = "Give each action a name of its own; capital letters do not count."
@@ -50,8 +54,23 @@ class GymnasiumEnv(Env):
         super().__init__(config or self.config_class())
         self.env = make_gymnasium(self.config.env_id, self.config.env_kwargs)
         self.names = name_actions(self.env.action_space, self.config.action_names)
-        self.is_done = False
+        self.rule = self.success_rule()
+        self.is_done, self.total = False, 0.0
         self.reset(seed=0)
+
+    def success_rule(self) -> SuccessRule | None:
+        """The rule of the config, else the reward from which Gymnasium calls this environment solved."""
+        if type(self).is_success is not GymnasiumEnv.is_success:
+            return None
+        if self.config.success:
+            return parse_rule(self.config.success, "gymnasium.success")
+        threshold = getattr(self.env.spec, "reward_threshold", None)
+        if threshold is None:
+            raise ConfigError(
+                f"gymnasium.success is not set, and {self.config.env_id} has no reward threshold of its own: when is "
+                f"an episode solved? {HELP}"
+            )
+        return parse_rule(f"reward >= {float(threshold)!r}", "reward_threshold")
 
     def to_text(self, observation: Any) -> str:
         """An observation in words; `self.env` is there for whatever else the text needs. Meant to be overridden."""
@@ -62,8 +81,9 @@ class GymnasiumEnv(Env):
         return str(observation)
 
     def is_success(self, reward: float, is_terminated: bool, info: Mapping[str, Any]) -> bool:
-        """Whether the episode was won with this step. Meant to be overridden."""
-        return is_terminated and reward > 0
+        """Whether the episode was won with this step, whose reward is given. Overridden, it replaces the rule."""
+        assert self.rule is not None, "made in __init__"
+        return self.rule(reward=self.total, is_terminated=is_terminated, info=info)
 
     def reset(self, seed: int, member: int = 0) -> str:
         """Start a new episode: the level follows from `seed`, later chance from `seed` and `member`."""
@@ -71,7 +91,7 @@ class GymnasiumEnv(Env):
 
         observation, _ = self.env.reset(seed=seed % 2**32)
         self.env.unwrapped.np_random, _ = np_random(fixed_hash(seed, "gymnasium", member))
-        self.is_done = False
+        self.is_done, self.total = False, 0.0
         self.text = self.to_text(observation)
         return self.text
 
@@ -84,6 +104,7 @@ class GymnasiumEnv(Env):
         observation, reward, is_terminated, is_truncated, info = self.env.step(action)
         before, self.text = self.text, self.to_text(observation)
         self.is_done = bool(is_terminated or is_truncated)
+        self.total += float(reward)
         return StepResult(
             observation=self.text,
             reward=float(reward),

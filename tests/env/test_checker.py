@@ -1,8 +1,11 @@
 """The shared checks pass for every registered type and catch what they are there for."""
 
+import sys
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
+import numpy as np
 import pytest
 
 from ragen.env import REGISTRY, Env, StepResult, check_env, make_env
@@ -78,6 +81,51 @@ class NotFinite(CountingEnv):
         return float("nan")
 
 
+class Huge(CountingEnv):
+    def reward(self) -> float:
+        return 1e300
+
+
+class DoneArray(CountingEnv):
+    def is_done(self) -> Any:
+        return np.array([False, True])
+
+    def info(self) -> dict[str, float]:
+        return {"action_is_valid": 1.0, "action_is_effective": 1.0, "success": 0.0}
+
+
+class DoneOne(CountingEnv):
+    def is_done(self) -> Any:
+        return int(super().is_done())
+
+
+class OddKeys(CountingEnv):
+    def info(self) -> Any:
+        return super().info() | {3: 1.0}
+
+
+class UnsureSuccess(CountingEnv):
+    def info(self) -> dict[str, float]:
+        return super().info() | {"success": float("nan")}
+
+
+class NoNotes(CountingEnv):
+    def notes(self) -> Any:
+        return None
+
+
+class Exiting(CountingEnv):
+    def step(self, action: int) -> StepResult:
+        sys.exit(0)
+
+
+class Verbose(CountingEnv):
+    first = "0" * 2_000_000
+
+    def render(self) -> str:
+        return self.first
+
+
 class NoInfo(CountingEnv):
     def info(self) -> dict[str, float]:
         return {"success": 0.0}
@@ -126,8 +174,16 @@ def test_a_good_environment_passes():
     [
         (Endless, "max_steps"),
         (NotFinite, "finite"),
+        (Huge, "a reward 1e\\+300"),
+        (DoneArray, "True or False"),
+        (DoneOne, "is_done must be True or False, got 0"),
+        (OddKeys, "short texts as keys, got 3"),
+        (UnsureSuccess, "finite number for 'success'"),
+        (NoNotes, "notes returned None"),
+        (Exiting, r"not exit, got SystemExit\(0\)"),
+        (Verbose, "at most 1,000,000 characters"),
         (NoInfo, "action_is_valid"),
-        (TwinActions, "unique"),
+        (TwinActions, "differ by more than capital letters"),
         (OtherRender, "render"),
         (WrongSolution, "success"),
         (MemberText, "differs from"),

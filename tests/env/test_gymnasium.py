@@ -8,7 +8,11 @@ import pytest
 
 pytest.importorskip("gymnasium")
 
-from ragen.env import make_env
+import numpy as np
+
+from ragen.env import StepResult, make_env
+from ragen.env.gymnasium import GymnasiumConfig, GymnasiumEnv
+from ragen.env.success_rule import parse_rule
 from ragen.errors import ConfigError, MissingExtra
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "gymnasium_env.py"
@@ -26,7 +30,7 @@ def test_actions_get_names_where_none_are_given():
 
 
 def test_given_names_are_used_in_order():
-    env = make_env("gymnasium", {"env_id": "Blackjack-v1", "action_names": ["Stick", "Hit"]})
+    env = make_env("gymnasium", {"env_id": "Blackjack-v1", "action_names": ["Stick", "Hit"], "success": "reward > 0"})
     assert env.actions == {0: "Stick", 1: "Hit"}
 
 
@@ -69,6 +73,13 @@ def test_the_picture_is_the_environments_own_or_none():
         ({"env_id": "NoSuchThing-v0"}, "NoSuchThing"),
         ({"env_id": "FrozenLake-v1", "env_kwargs": {"nonsense": 1}}, "nonsense"),
         ({"env_id": "Blackjack-v1", "action_names": ["Hit"]}, "2 actions"),
+        ({"env_id": "Blackjack-v1"}, "gymnasium.success is not set, and Blackjack-v1 has no reward threshold"),
+        ({"success": "reward"}, "'reward' is no condition"),
+        ({"success": "reward >= much"}, "'reward >= much' is no condition"),
+        ({"success": "reward >= nan"}, "no condition"),
+        ({"success": "terminated or reward > 1"}, "no condition"),
+        ({"success": "__import__('os').system('true')"}, "no condition"),
+        ({"success": "info.a.b"}, "no condition"),
         ({"env_id": "Blackjack-v1", "action_names": ["Hit", "hit"]}, "action_names"),
         ({"env_id": "Pendulum-v1"}, "Discrete"),
     ],
@@ -76,6 +87,58 @@ def test_the_picture_is_the_environments_own_or_none():
 def test_a_bad_option_is_named(config: dict, message: str):
     with pytest.raises(ConfigError, match=message):
         make_env("gymnasium", config)
+
+
+def push_right(config: dict) -> StepResult:
+    """The last step of a CartPole that falls at once."""
+    env = make_env("gymnasium", {"env_id": "CartPole-v1", **config})
+    env.reset(0)
+    while not (result := env.step(1)).is_done:
+        pass
+    return result
+
+
+@pytest.mark.parametrize(
+    ("config", "success"),
+    [
+        ({}, 0.0),  # Gymnasium calls 475 steps a success
+        ({"success": "reward >= 5"}, 1.0),
+        ({"success": "reward >= 50"}, 0.0),
+        ({"success": "terminated"}, 1.0),
+        ({"success": "terminated and reward < 5"}, 0.0),
+        ({"success": "info.is_success"}, 0.0),
+    ],
+)
+def test_a_falling_cart_pole_is_a_success_only_where_the_rule_says_so(config, success):
+    assert push_right(config).info["success"] == success
+
+
+@pytest.mark.parametrize(
+    ("rule", "info", "is_success"),
+    [
+        ("info.won", {"won": True}, True),
+        ("info.won", {"won": np.bool_(False)}, False),
+        ("info.won", {}, False),
+        ("info.distance < 0.1", {"distance": np.float32(0.05)}, True),
+        ("info.distance<0.1 and reward>=2", {"distance": 0.05}, True),
+        ("reward == 3", {}, False),
+    ],
+)
+def test_a_rule_reads_the_sum_of_rewards_and_the_info(rule, info, is_success):
+    assert parse_rule(rule, "success")(reward=2.0, is_terminated=False, info=info) is is_success
+
+
+def test_a_success_that_is_no_number_is_an_error():
+    with pytest.raises(ValueError, match="finite"):
+        parse_rule("info.won", "success")(reward=0.0, is_terminated=True, info={"won": float("nan")})
+
+
+def test_a_method_that_is_overridden_needs_no_rule():
+    class Blackjack(GymnasiumEnv):
+        def is_success(self, reward, is_terminated, info):
+            return reward == 1
+
+    assert Blackjack(GymnasiumConfig(env_id="Blackjack-v1")).actions == {0: "action 0", 1: "action 1"}
 
 
 def test_without_gymnasium_the_install_command_is_given(monkeypatch: pytest.MonkeyPatch):
