@@ -10,7 +10,7 @@ from safetensors.torch import load_file, save_file
 
 from ragen.cli import main
 from ragen.trainer.verify_resume import compare
-from tests.trainer.runs import BANDIT, REPOSITORY, SMALL, Run, train
+from tests.trainer.runs import BANDIT, LAKE, REPOSITORY, SMALL, Run, train
 
 GRPO = "algorithm.adv_estimator=grpo"
 
@@ -83,9 +83,11 @@ def test_help_says_what_is_proven(capsys):
 
 
 @pytest.mark.slow
-def test_a_real_kill_is_survived(capsys, tmp_path):
+@pytest.mark.parametrize("threads", [1, 2, 4])
+def test_a_real_kill_is_survived_with_any_number_of_threads(capsys, tmp_path, monkeypatch, threads):
+    monkeypatch.setenv("OMP_NUM_THREADS", str(threads))
     keep = ["--keep", str(tmp_path / "both")]
-    assert main(["verify-resume", *SMALL, *BANDIT, "--steps", "3", "--kill-at", "1", *keep]) == 0
+    assert main(["verify-resume", *SMALL, *LAKE, "--steps", "3", "--kill-at", "1", *keep]) == 0
     out = capsys.readouterr().out
     assert "2/3 the same run, killed after step 1" in out and "PROVEN" in out
     assert (tmp_path / "both" / "resumed" / "global_step_3").is_dir()
