@@ -11,6 +11,7 @@ from pathlib import Path
 from ragen.config import argument_parser, config_from_args
 from ragen.errors import INTERRUPTED, reporting_errors
 from ragen.tracking.lock import RunLock
+from ragen.trainer.ending import say_how_it_ended
 from ragen.trainer.signals import Signals
 from ragen.trainer.start import plan_start
 
@@ -31,10 +32,12 @@ def run(args: Namespace) -> int:
         if is_writer and root.is_dir():
             held.enter_context(RunLock(root))
         if plan_start(config) is None:
-            return 0
+            return say_how_it_ended(root, total_steps=config.trainer.total_training_steps)
         if is_writer:
             held.enter_context(RunLock(root))
         os.environ.setdefault("CUDA_VISIBLE_DEVICES", config.system.CUDA_VISIBLE_DEVICES)
+        # The first sign of life: loading takes seconds.
+        print(f"Loading torch and {config.actor_rollout_ref.model.path}; the run goes to {root}.", flush=True)
         from ragen.trainer.restart import train  # torch, only after everything else is known to be right
 
         return train(config)

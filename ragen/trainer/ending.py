@@ -10,7 +10,7 @@ import signal
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,7 @@ from ragen.errors import NOTHING_LEARNED, Interrupted, RagenError
 from ragen.text import safe
 from ragen.tracking.console_tracker import show_estimate
 from ragen.tracking.names import by_tag
-from ragen.tracking.rundir import State, read_metrics
+from ragen.tracking.rundir import State, read_metrics, read_status
 from ragen.tracking.validation import read_validation, success_by_tag, success_of_tag
 from ragen.trainer.checkpoint import LATEST, find_best
 from ragen.trainer.trouble import Signs, Trouble
@@ -212,6 +212,25 @@ def compose(run_dir: Path, cause: Cause, *, step: int | None, total_steps: int) 
         best=best if best != checkpoint else None,
         next_command=next_command(run_dir, cause, rows, checkpoint),
     )
+
+
+def say_how_it_ended(run_dir: Path, *, total_steps: int) -> int:
+    """The report of a run that came to its end before, again; its exit code."""
+    if not (run_dir / "status.json").is_file():
+        return 0
+    status = read_status(run_dir)
+    cause = Cause(
+        state=status["state"],
+        reason=status["reason"] or "all steps are done",
+        early_stop=status["early_stop"],
+        example=status.get("example", ""),
+        remedy=status.get("remedy", ""),
+    )
+    ending = compose(run_dir, cause, step=status["step"], total_steps=total_steps)
+    # Runs of earlier versions did not note these.
+    ending = replace(ending, exit_code=status.get("exit_code", 0), next_command=status.get("next", ending.next_command))
+    print(ending, flush=True)
+    return ending.exit_code
 
 
 def exit_code(cause: Cause, rows: Sequence[Mapping[str, float]]) -> int:

@@ -9,8 +9,9 @@ from ragen.env.bandit.env import BanditEnv
 from ragen.errors import NOTHING_LEARNED
 from ragen.tracking.rundir import RunDir
 from ragen.trainer.build import build_trainer
-from ragen.trainer.ending import Cause, compose, ended_by, stopped, this_command
-from tests.trainer.runs import Run, finish, small_config, start_process
+from ragen.trainer.command import main
+from ragen.trainer.ending import Cause, compose, ended_by, say_how_it_ended, stopped, this_command
+from tests.trainer.runs import Run, finish, overrides, small_config, start_process
 from tests.trainer.test_loop import GRPO, NOTHING_KEPT, ROLLOUT
 
 STOP = "trainer.early_stop"
@@ -192,3 +193,20 @@ def test_the_exit_code_leaves_the_process(tmp_path):
     code, output = finish(start_process(tmp_path, *steps))
     assert code == NOTHING_LEARNED, output
     assert "Stopped early at step 1 of 2" in output and "Traceback" not in output
+
+
+def test_a_run_that_ended_before_says_so_again_with_the_same_exit_code(tmp_path, capsys):
+    changes = [f"{ROLLOUT}.rollout_filter_empty_stop_steps=1", *NOTHING_KEPT]
+    first = fit(tmp_path, *changes)
+    capsys.readouterr()
+    code = main([*overrides(tmp_path, GRPO, *changes)])
+    said = capsys.readouterr().out
+    assert code == first.exit_code == NOTHING_LEARNED
+    assert "Nothing to do" in said and said.endswith(f"{first}\n")
+
+
+def test_a_finished_run_of_an_earlier_version_ends_well(tmp_path, capsys):
+    RunDir(tmp_path).write_status("finished", step=2)
+    assert say_how_it_ended(tmp_path, total_steps=2) == 0
+    assert "Finished at step 2 of 2: all steps are done." in capsys.readouterr().out
+    assert say_how_it_ended(tmp_path / "nothing", total_steps=2) == 0
