@@ -131,14 +131,14 @@ class AgentTrainer:
                     raise
                 except NotFinite as error:
                     raise NotFinite(f"{error} {self.last_good()}") from error
-                finally:
-                    self.environments.close()
-                    self.gradient_reporter.close()
-                    self.validate.close()
-                    self.workers.close()
             except BaseException as error:
-                self.end(ended_by(error))
+                self.end(ended_by(error))  # at once: closing may hang, and Ray may end a process that lost its cluster
                 raise
+            finally:
+                self.environments.close()
+                self.gradient_reporter.close()
+                self.validate.close()
+                self.workers.close()
             return self.end(cause)
 
     def run_steps(self) -> Cause:

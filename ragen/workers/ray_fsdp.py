@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import os
 import signal
+import socket
 import sys
 import threading
 import time
@@ -37,6 +38,8 @@ START_S = 300.0
 """Longest time until Ray has placed all processes and they answer."""
 GRACE_S = 3.0
 """After a rank failed, the others get this long to report: one of them may be the cause."""
+HEAD_GONE_S = 20.0
+"""So long may the head of the cluster be out of reach. After 60 s Ray itself would end this process without a word."""
 GO_ON = "The same command goes on from the newest checkpoint; trainer.max_restarts=N lets a run do so by itself."
 
 
@@ -214,6 +217,24 @@ def _start_ray(address: str | None, num_cpus: int | None, *, num_ranks: int, dev
         raise RagenError(f"ray_kwargs.ray_init.address={address}: Ray does not start: {reason}.{secret}") from error
 
 
+class Head:
+    """The process that keeps a Ray cluster together (its GCS), seen from here."""
+
+    def __init__(self, address: str) -> None:
+        self.address = address
+        self._host, _, port = address.rpartition(":")
+        self._port = int(port)
+        self._reached = self._tried = time.monotonic()
+
+    def is_gone(self, now: float) -> bool:
+        """Whether it has not accepted a connection for HEAD_GONE_S; it is tried at most once a second."""
+        if now - self._tried >= 1.0:
+            self._tried = now
+            with suppress(OSError), socket.create_connection((self._host, self._port), timeout=5.0):
+                self._reached = now
+        return self._tried - self._reached > HEAD_GONE_S
+
+
 class RankCalls:
     """Workers of the same kind on all ranks, called at once and watched meanwhile."""
 
@@ -233,6 +254,7 @@ class RankCalls:
         self.world_size = config.num_ranks
         self.actors = ranks.actors[: self.world_size]
         self._is_broken = False
+        self._head = Head(ray.get_runtime_context().gcs_address)
         host = ray.util.get_node_ip_address()
         self._server = TCPStore(host, 0, is_master=True, wait_for_workers=False)
         run = f"run {os.getpid()} {time.monotonic_ns()}"
@@ -281,6 +303,12 @@ class RankCalls:
         while waiting:
             done, waiting = ray.wait(waiting, timeout=1.0)
             now = time.monotonic()
+            if self._head.is_gone(now):
+                self._is_broken = True
+                raise WorkerError(
+                    f"The Ray cluster is gone: its head {self._head.address} does not answer during {phase}. Start the "
+                    f"cluster again, where it is not this run's own. {GO_ON}"
+                )
             for call in done:
                 try:
                     answers[number_of[call]] = ray.get(call)

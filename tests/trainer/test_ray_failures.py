@@ -3,6 +3,8 @@
 import os
 import resource
 import signal
+import socket
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -176,3 +178,29 @@ def test_weights_that_are_no_numbers_are_named_from_every_rank(tmp_path):
     with pytest.raises(NotFinite, match=r"of the actor are not finite after the update of step 2.*global_step_1"):
         trainer.fit()
     assert Run(tmp_path).status["state"] == "failed" and Run(tmp_path).checkpoints == ["global_step_1"]
+
+
+def test_a_cluster_that_dies_ends_the_run_with_a_status(tmp_path):
+    changes = ("trainer.n_gpus_per_node=2", "trainer.save_freq=-1", "trainer.test_freq=0")
+    process = start_process(tmp_path, *changes, "trainer.total_training_steps=100000")
+    wait_until(lambda: has_logged(tmp_path, 1), timeout=120)
+    (head,) = (pid for pid, name in processes(process.pid).items() if "gcs_server" in name.split()[0])
+    os.kill(head, signal.SIGKILL)
+    code, output = finish(process)
+    status = Run(tmp_path).status
+    assert code == 1, output
+    assert status["state"] == "failed" and status["reason"].startswith("WorkerError: The Ray cluster is gone")
+    assert "Failed at step" in output
+
+
+def test_a_head_is_gone_only_after_a_while():
+    from ragen.workers.ray_fsdp import HEAD_GONE_S, Head  # needs Ray
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        head = Head(f"127.0.0.1:{server.getsockname()[1]}")
+        start = time.monotonic()
+        assert not head.is_gone(start + 5)
+    assert not head.is_gone(start + 5 + HEAD_GONE_S)
+    assert head.is_gone(start + 7 + HEAD_GONE_S)
+    with socket.create_server(("127.0.0.1", head._port)):
+        assert not head.is_gone(start + 9 + HEAD_GONE_S)
