@@ -24,7 +24,7 @@ from ragen.trainer.agent_trainer import AgentTrainer
 from ragen.trainer.checkpoint import name_newest, step_of
 from ragen.trainer.checksums import verify
 from ragen.trainer.folder import clear_half_written, put_aside, put_newer_aside
-from ragen.trainer.memory import MEMORY_ADVICE, cache_rows, check_memory
+from ragen.trainer.memory import cache_rows, check_memory, memory_advice
 from ragen.trainer.notices import notices
 from ragen.trainer.start import Start, is_within, origin, plan_start
 from ragen.workers.actor import Actor
@@ -166,7 +166,7 @@ def build_ray_workers(config: Config, start: Start, *, device: str, ranks: Ranks
         partial(build_rank, config, start),
         ranks,
         tokenizer=tokenizer,
-        memory_advice=MEMORY_ADVICE,
+        memory_advice=memory_advice(config),
         owns_ranks=owns_ranks,
     )
 

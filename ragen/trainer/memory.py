@@ -11,17 +11,26 @@ from ragen.config.schema import Config
 from ragen.errors import ConfigError
 
 GIB = 2**30
-ADVICE = (
-    "actor_rollout_ref.model.enable_gradient_checkpointing=True",
-    "smaller actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu",
-    "actor_rollout_ref.actor.entropy_from_logits_with_chunking=True",
-    "smaller actor_rollout_ref.rollout.max_num_seqs",
-    "algorithm.adv_estimator=grpo (no critic)",
-    "lora.rank=64",
-    "actor_rollout_ref.actor.fsdp_config.offload_policy=True (slower; the CPU's memory instead)",
-)
-"""What lowers the need, in the order in which it is worth trying."""
-MEMORY_ADVICE = "To need less: " + "; ".join(ADVICE) + "."
+
+
+def memory_advice(config: Config) -> str:
+    """What lowers the need of this run, in the order in which it is worth trying."""
+    parts = config.actor_rollout_ref
+    rollout, actor = parts.rollout, parts.actor
+    advice = {
+        "actor_rollout_ref.model.enable_gradient_checkpointing=True": not parts.model.enable_gradient_checkpointing,
+        "smaller actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu": actor.ppo_micro_batch_size_per_gpu > 1,
+        "actor_rollout_ref.actor.entropy_from_logits_with_chunking=True": not actor.entropy_from_logits_with_chunking,
+        "actor_rollout_ref.rollout.free_cache_engine=True": not rollout.free_cache_engine,
+        "smaller actor_rollout_ref.rollout.gpu_memory_utilization": rollout.name == "vllm",
+        "smaller actor_rollout_ref.rollout.max_num_seqs": rollout.name == "native",
+        "algorithm.adv_estimator=grpo (no critic)": config.uses_critic,
+        "lora.rank=64": config.lora.rank == 0,
+        "actor_rollout_ref.actor.fsdp_config.offload_policy=True (slower; the CPU's memory instead)": not (
+            config.offloaded["actor"]
+        ),
+    }
+    return "To need less: " + "; ".join(text for text, is_open in advice.items() if is_open) + "."
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -33,7 +42,11 @@ class MemoryEstimate:
     optimizer: float
     """Moments, and float32 copies of bfloat16 weights, of what is trained."""
     cache: float
-    """Keys and values of the episodes played at once."""
+    """Keys and values of the episodes played at once; with vLLM its whole share, its copy of the weights included."""
+    engine: float = 0.0
+    """What the engine's captured graphs hold from the first rollout on: results of its largest pass, and logits."""
+    stays: bool = False
+    """The cache stays while a model trains (rollout.free_cache_engine=False)."""
     gradients: float
     """Float32 gradients of the model that is being updated; gradient analysis holds a second set."""
     activations: float
@@ -43,11 +56,13 @@ class MemoryEstimate:
 
     @property
     def total(self) -> float:
-        # The cache is gone while a model trains; gradients and activations are while it plays.
-        return self.weights + self.optimizer + max(self.cache, self.gradients + self.activations)
+        # The cache is gone while a model trains, if it may; gradients and activations are while it plays.
+        training = self.gradients + self.activations
+        peak = self.cache + training if self.stays else max(self.cache, training)
+        return self.weights + self.optimizer + self.engine + peak
 
     def __str__(self) -> str:
-        parts = ("weights", "optimizer", "cache", "gradients", "activations")
+        parts = ("weights", "optimizer", "cache", "engine", "gradients", "activations")
         listed = ", ".join(f"{name} {getattr(self, name) / GIB:.2f}" for name in parts)
         host = f" and {self.host / GIB:.1f} GiB of the CPU's memory" if self.host else ""
         return f"about {self.total / GIB:.1f} GiB ({listed}){host}"
@@ -58,6 +73,21 @@ def row_bytes(model_config: Any, max_model_len: int, bytes_per_value: int) -> in
     heads = getattr(model_config, "num_key_value_heads", None) or model_config.num_attention_heads
     head_dim = getattr(model_config, "head_dim", None) or model_config.hidden_size // model_config.num_attention_heads
     return 2 * max_model_len * model_config.num_hidden_layers * heads * head_dim * bytes_per_value
+
+
+def graph_bytes(model_config: Any, *, pass_tokens: int, num_slots: int, bytes_per_value: int = 2) -> float:
+    """What the graph engine holds beside its cache (engine/cuda_decode.py).
+
+    Its graphs share one pool, which is as large as the largest pass: for each prompt token the hidden state and its
+    norm, queries, keys and values, rotated queries and attention, gate, up and their product. The logits of all
+    slots lie beside it.
+    """
+    heads, hidden = model_config.num_attention_heads, model_config.hidden_size
+    kv_heads = getattr(model_config, "num_key_value_heads", None) or heads
+    head_dim = getattr(model_config, "head_dim", None) or hidden // heads
+    mlp = getattr(model_config, "intermediate_size", None) or 4 * hidden
+    per_token = 2 * hidden + (heads + 2 * kv_heads) * head_dim + 2 * heads * head_dim + 3 * mlp
+    return float(bytes_per_value * (pass_tokens * per_token + num_slots * model_config.vocab_size))
 
 
 def estimate_memory(
@@ -85,8 +115,9 @@ def estimate_memory(
     cache = rows * row_bytes(model_config, rollout.max_model_len, bytes_per_value)
     if device_memory is not None:
         share = rollout.gpu_memory_utilization * device_memory
-        # vLLM takes its whole share, with a copy of the weights in it, and leaves the GPU while a model trains.
+        # vLLM takes its whole share, with a copy of the weights in it; asleep it keeps that copy in the CPU's memory.
         cache = share if rollout.name == "vllm" else min(cache, share)
+    vllm_copy = num_parameters * 2 / rollout.tensor_model_parallel_size if is_cuda and rollout.name == "vllm" else 0.0
 
     samples = actor.ppo_micro_batch_size_per_gpu
     tokens = samples * rollout.max_model_len
@@ -105,7 +136,11 @@ def estimate_memory(
         logit_rows = min(2048, sampled) if actor.entropy_from_logits_with_chunking else sampled
         logits = 3 * 4 * logit_rows * model_config.vocab_size
     activations = hidden + logits
-    weights = optimizer = gradients = host = 0.0
+    weights = optimizer = gradients = engine = 0.0
+    host = vllm_copy if rollout.free_cache_engine else 0.0
+    if is_fused and rollout.name == "native" and not rollout.enforce_eager:
+        slots = min(rollout.max_num_seqs, int(cache // row_bytes(model_config, rollout.max_model_len, 2)) or 1)
+        engine = graph_bytes(model_config, pass_tokens=rollout.max_num_batched_tokens, num_slots=slots)
     for role, is_offloaded in config.offloaded.items():
         is_trained = role != "ref"
         is_in_optimizer = config.uses_fsdp and is_trained and is_rounded
@@ -126,6 +161,8 @@ def estimate_memory(
         weights=weights,
         optimizer=optimizer,
         cache=cache,
+        engine=engine,
+        stays=is_cuda and not rollout.free_cache_engine,
         gradients=gradients,
         activations=activations,
         host=host,
@@ -161,6 +198,20 @@ def cache_rows(config: Config, model_config: Any, device: str) -> int:
     return max(1, min(rollout.max_num_seqs, int(room)))
 
 
+def check_vllm_share(config: Config, num_parameters: int, gpu_memory: float | None) -> None:
+    """vLLM's copy of the weights must fit into its share of a GPU."""
+    rollout = config.actor_rollout_ref.rollout
+    if rollout.name != "vllm" or gpu_memory is None:
+        return
+    copy, share = num_parameters * 2 / rollout.tensor_model_parallel_size, rollout.gpu_memory_utilization * gpu_memory
+    if copy >= share:
+        raise ConfigError(
+            f"actor_rollout_ref.rollout.gpu_memory_utilization={rollout.gpu_memory_utilization:g} gives vLLM "
+            f"{share / GIB:.1f} GiB. Its copy of the weights alone needs {copy / GIB:.1f} GiB: raise it above "
+            f"{copy / gpu_memory:.2f}."
+        )
+
+
 def check_memory(config: Config, path: Path | str, device: str) -> str:
     """One line about the need; a ConfigError with advice when weights and optimizer alone cannot fit."""
     import torch
@@ -174,11 +225,12 @@ def check_memory(config: Config, path: Path | str, device: str) -> str:
         free /= config.trainer.n_gpus_per_node  # the processes of a machine share its memory
     need = estimate_memory(config, model_config, num_parameters, device_memory=total)
     if need.weights + need.optimizer > free:
-        raise ConfigError(f"This run needs {need}, {free / GIB:.1f} GiB are free on {device}. {MEMORY_ADVICE}")
+        raise ConfigError(f"This run needs {need}, {free / GIB:.1f} GiB are free on {device}. {memory_advice(config)}")
+    check_vllm_share(config, num_parameters, total)
     if need.host and need.host > (room := device_memory("cpu")[0] / config.trainer.n_gpus_per_node):
         raise ConfigError(
             f"This run needs {need}, of which {room / GIB:.1f} GiB are free for each GPU. Offload less: "
             "critic.fsdp_config.offload_policy=False, for example."
         )
     line = f"Memory: {need} of {free / GIB:.1f} GiB free on {device}."
-    return f"{line} It may not fit. {MEMORY_ADVICE}" if need.total > free else line
+    return f"{line} It may not fit. {memory_advice(config)}" if need.total > free else line

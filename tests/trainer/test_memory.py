@@ -7,7 +7,7 @@ from ragen.config import load_config
 from ragen.errors import ConfigError
 from ragen.models.resolve import resolve_model
 from ragen.trainer import memory
-from ragen.trainer.memory import GIB, MemoryEstimate, check_memory, estimate_memory
+from ragen.trainer.memory import GIB, MemoryEstimate, check_memory, estimate_memory, graph_bytes, memory_advice
 
 QWEN_05B = Qwen2Config(
     hidden_size=896, num_hidden_layers=24, num_attention_heads=14, num_key_value_heads=2, intermediate_size=4864,
@@ -96,3 +96,48 @@ def test_the_line_says_how_much_is_needed_and_free():
     line = check_memory(load_config("quickstart"), resolve_model("tiny/frozen_lake"), "cpu")
     assert line.startswith("Memory: about ")
     assert memory.device_memory("cpu")[0] > 0.1 * GIB
+
+
+GRPO = "algorithm.adv_estimator=grpo"
+VLLM = "actor_rollout_ref.rollout.name=vllm"
+
+
+def test_the_graphs_of_the_engine_are_counted_where_there_are_any():
+    # A token: 2 * 896 states, (14 + 2 * 2) * 64 qkv, 2 * 896 queries and attention, 3 * 4864 of the MLP.
+    per_token = 2 * (2 * 896 + 18 * 64 + 2 * 896 + 3 * 4864)
+    assert graph_bytes(QWEN_05B, pass_tokens=8192, num_slots=256) == 8192 * per_token + 2 * 256 * 151936
+    assert need().engine == 8192 * per_token + 2 * need_slots() * 151936
+    assert need("actor_rollout_ref.rollout.enforce_eager=True").engine == need(VLLM).engine == 0
+    assert need().total - need("actor_rollout_ref.rollout.enforce_eager=True").total == need().engine
+
+
+def need_slots() -> int:
+    """Episodes of 3600 tokens, 12288 bytes each, in 30 % of 24 GB."""
+    config = load_config("_2_sokoban").actor_rollout_ref.rollout
+    return int(0.3 * 24e9 // (config.max_model_len * 2 * 24 * 2 * 64 * 2))
+
+
+def test_a_cache_that_stays_adds_to_what_training_needs():
+    kept = need("actor_rollout_ref.rollout.free_cache_engine=False")
+    assert kept.total == pytest.approx(need().total + min(kept.cache, kept.gradients + kept.activations))
+
+
+def test_a_sleeping_vllm_keeps_its_copy_of_the_weights_in_the_memory_of_the_cpu():
+    assert need(VLLM).host == 2 * 494e6
+    assert need(VLLM, "actor_rollout_ref.rollout.free_cache_engine=False").host == 0
+
+
+def test_a_share_too_small_for_the_copy_of_the_weights_is_refused(monkeypatch):
+    monkeypatch.setattr(memory, "device_memory", lambda device: (24e9, 24e9))
+    config = load_config("quickstart", [VLLM, "actor_rollout_ref.rollout.gpu_memory_utilization=1e-6"])
+    with pytest.raises(ConfigError, match=r"Its copy of the weights alone needs"):
+        check_memory(config, resolve_model("tiny/frozen_lake"), "cuda")
+
+
+def test_nobody_is_advised_to_do_what_he_does():
+    assert "grpo" in memory_advice(load_config("_2_sokoban"))
+    assert "grpo" not in memory_advice(load_config("_2_sokoban", [GRPO]))
+    assert "lora" not in memory_advice(load_config("_2_sokoban", ["lora.rank=8"]))
+    assert "gradient_checkpointing" not in memory_advice(
+        load_config("_2_sokoban", ["actor_rollout_ref.model.enable_gradient_checkpointing=True"])
+    )
