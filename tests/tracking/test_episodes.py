@@ -12,6 +12,7 @@ from ragen.errors import RagenError
 from ragen.tracking.episodes import (
     episode_files,
     episode_name,
+    episode_to_json,
     find_episodes,
     member_spans,
     read_episodes,
@@ -29,6 +30,7 @@ def an_episode(text: str = "<think>go</think><answer>Up</answer>", *, seed: int 
         prompt_ids=[1, 2],
         response_ids=[7, 8],
         logprobs=[-0.5, -0.25],
+        entropies=[0.6931, 0.0012],
         text=text,
         stop_reason="stop_token",
         thought="go",
@@ -62,6 +64,18 @@ def test_an_episode_file_holds_openai_messages_and_token_ids(tmp_path):
     assert record["turns"][0]["response_ids"] == [7, 8]
     assert record["turns"][0]["logprobs"] == [-0.5, -0.25]
     assert record["success"] is True
+
+
+def test_a_file_of_an_earlier_version_has_neither_levels_nor_entropies_and_is_read(tmp_path):
+    record = episode_to_json(an_episode())
+    del record["level"]
+    for turn in record["turns"]:
+        del turn["entropies"]
+    path = tmp_path / "old.jsonl"
+    path.write_text(json.dumps(record) + "\n")
+    (episode,) = read_episodes(path)
+    assert episode.level == ""
+    assert [turn.has_entropies for turn in episode.turns] == [False] * len(episode.turns)
 
 
 def test_numbers_and_texts_come_before_lists(tmp_path):
