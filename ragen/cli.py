@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
 import sys
 from collections.abc import Sequence
 from importlib import import_module
 
 from ragen import __version__
+from ragen.config.strict import did_you_mean
 from ragen.errors import reporting_errors
 
 COMMANDS = {
@@ -38,9 +38,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"ragen {__version__}")
         return 0
     if argv[0] not in COMMANDS:
-        near = difflib.get_close_matches(argv[0], COMMANDS, n=1)
-        hint = f" Did you mean {near[0]}?" if near else ""
-        print(f"ragen: {argv[0]!r} is no command.{hint}\n\n{usage()}", file=sys.stderr)
+        print(f"ragen: {argv[0]!r} is no command.{did_you_mean(argv[0], COMMANDS)}\n\n{usage()}", file=sys.stderr)
         return 2
     return reporting_errors(
         lambda: import_module(COMMANDS[argv[0]][0]).main(argv[1:]), outlives_reader=argv[0] in LONG_WORK

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ragen.config import Config, load_config
+from ragen.config.arguments import positive
 from ragen.evaluation.command import run_evaluation
 from ragen.evaluation.evaluate import evaluate_references
 from ragen.llm_agent.metrics import success
@@ -23,7 +24,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="ragen demo", description=__doc__)
     parser.add_argument("--env", choices=QUICKSTARTS, default="frozen_lake", help="what to train on (%(default)s)")
     parser.add_argument("--play-only", action="store_true", help="print the table and do not train")
-    parser.add_argument("--levels", type=int, default=256, help="validation levels of each environment (%(default)s)")
+    parser.add_argument("--levels", type=positive, default=256, help="validation levels of each game (%(default)s)")
     parser.add_argument("--out", type=Path, default=Path("results/demo"), help="run directories go here (%(default)s)")
     parser.add_argument("overrides", nargs="*", metavar="key=value", help="changes to the training configuration")
     args = parser.parse_intermixed_args(argv)

@@ -16,6 +16,7 @@ import yaml
 
 from ragen.algorithms.rollout_filter import METRICS, FilterResult, FilterSettings, RolloutFilter
 from ragen.config.actor_rollout_ref import TopPMode
+from ragen.config.arguments import finite
 from ragen.config.load import METRIC_ALIASES
 from ragen.config.strict import build_dataclass
 from ragen.config.validate import FILTER_VALUES
@@ -88,7 +89,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--per-step", action="store_true", help="a table for every file, with the groups it would keep")
     parser.add_argument(
         "--reward-scale",
-        type=float,
+        type=finite,
         default=1.0,
         metavar="X",
         help="multiply every reward by X first: softmax filters then choose differently, linear ones do not",

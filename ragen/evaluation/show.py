@@ -6,8 +6,11 @@ import argparse
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from ragen.config.arguments import positive
+from ragen.config.schema import EnvTag
+from ragen.config.strict import build_dataclass
 from ragen.errors import RagenError
-from ragen.files import read_yaml
+from ragen.files import read_yaml, value_at
 from ragen.text import printable
 from ragen.tracking.episodes import episode_files, episode_name, read_episodes
 from ragen.types import Episode, Status
@@ -19,7 +22,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--policy", help="only the files whose name starts so (sampled, greedy, random, solver)")
     parser.add_argument("--status", choices=[status.value for status in Status], help="only episodes that ended so")
     parser.add_argument("--seed", type=int, help="only episodes on this level")
-    parser.add_argument("--limit", type=int, default=3, help="most episodes to print (%(default)s)")
+    parser.add_argument("--limit", type=positive, default=3, help="most episodes to print (%(default)s)")
     parser.add_argument("--png", type=Path, metavar="DIR", help="also write a picture per turn into this folder")
     args = parser.parse_args(argv)
     shown = 0
@@ -76,14 +79,15 @@ def to_text(episode: Episode, name: str) -> str:
 
 def write_pictures(episode: Episode, run: Path, folder: Path, name: str) -> list[Path]:
     """Play the episode again from its seed and write the board before the first and after each turn as PNG."""
-    from ragen.config import build_config
     from ragen.env import make_env
     from ragen.env.png import encode_png
 
     config_file = (run if run.is_dir() else run.parent.parent) / "config.yaml"
     if not config_file.exists():
         raise RagenError(f"Pictures need {config_file}: the options of the environment are read from it.")
-    spec = build_config(read_yaml(config_file)).custom_envs[episode.tag]
+    table = value_at(read_yaml(config_file), "custom_envs", config_file)
+    row = table.get(episode.tag) if isinstance(table, dict) else None
+    spec = build_dataclass(EnvTag, row, f"{config_file}: custom_envs.{episode.tag}")
     env = make_env(spec.env_type, spec.env_config)
     env.reset(episode.seed, episode.member)
     ids = {action_name.lower(): action for action, action_name in env.actions.items()}

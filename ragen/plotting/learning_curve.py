@@ -11,6 +11,7 @@ from typing import Any
 from ragen.algorithms.statistics import Estimate
 from ragen.errors import MissingExtra, RagenError
 from ragen.files import read_object
+from ragen.plotting.style import save_figure
 from ragen.tracking.rundir import read_metrics
 from ragen.tracking.validation import GREEDY, SAMPLED, read_validation, success_of_tag
 
@@ -78,8 +79,7 @@ def plot_learning_curve(run: Path, out: Path) -> dict[str, list[Curve]]:
         axis.grid(alpha=0.25)
         axis.legend(fontsize=8, loc="lower right")
     figure.tight_layout()
-    out.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(out, dpi=150)
+    save_figure(figure, out, dpi=150)
     plt.close(figure)
     return curves
 

@@ -15,6 +15,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ragen.algorithms.statistics import Estimate, difference, over_seeds
+from ragen.config.arguments import num_seeds, positive
+from ragen.config.load import load_config
+from ragen.sft.config import SECTION
 from ragen.sweeps.backend import LocalBackend
 from ragen.sweeps.run import DONE, Outcome, Run, read_records, shell_line
 from ragen.sweeps.scheduler import Scheduler
@@ -159,10 +162,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         "over seeds. Under an hour on two cores; started again, it goes on with what has not ended.",
     )
     parser.add_argument("overrides", nargs="*", metavar="key=value", help="for every run")
-    parser.add_argument("--seeds", type=int, default=3, help="seeds of every run (3)")
-    parser.add_argument("--slots", type=int, default=2, help="runs at a time, a core each (2)")
+    parser.add_argument("--seeds", type=num_seeds, default=3, help="seeds of every run (3)")
+    parser.add_argument("--slots", type=positive, default=2, help="runs at a time, a core each (2)")
     parser.add_argument("--out", type=Path, default=Path("results/base_study"), help="folder (results/base_study)")
     args = parser.parse_args(argv)
+    for game in GAMES.values():  # a mistake is told once, not by every run
+        load_config(game.config_name, [word for word in args.overrides if not word.startswith(SECTION)])
     runs = plan(args.out, range(1, args.seeds + 1), args.overrides)
     slots = [Slot(devices="", size=1, label="1xCPU") for _ in range(args.slots)]
     backend = LocalBackend(slots)

@@ -8,6 +8,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from ragen.config.strict import did_you_mean
 from ragen.errors import ConfigError
 from ragen.sweeps import report
 from ragen.sweeps.backend import Backend, LocalBackend
@@ -45,7 +46,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 0
     word, *rest = argv
     if word not in PARSERS:
-        print(f"ragen sweep: {word!r} is no experiment.\n\n{usage()}", file=sys.stderr)
+        hint = did_you_mean(word, PARSERS)
+        print(f"ragen sweep: {word!r} is no experiment.{hint}\n\n{usage()}", file=sys.stderr)
         return 2
     args = parse(word, rest)
     if word in SWEEPS:

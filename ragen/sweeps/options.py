@@ -7,6 +7,7 @@ import re
 import sys
 from typing import NoReturn
 
+from ragen.config.arguments import not_negative, num_seeds, positive
 from ragen.sweeps.experiments import ALGORITHMS, SWEEPS
 from ragen.sweeps.plan import short_name
 from ragen.sweeps.slots import split_list
@@ -30,19 +31,6 @@ class Parser(argparse.ArgumentParser):
         print(f"{self.prog}: {message}\n", file=sys.stderr)
         self.print_help(sys.stderr)
         sys.exit(2)
-
-
-def positive(text: str) -> int:
-    """A whole number above 0."""
-    if not re.fullmatch(r"\d+", text) or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is no positive whole number")
-    return int(text)
-
-
-def not_negative(text: str) -> int:
-    if not re.fullmatch(r"\d+", text):
-        raise argparse.ArgumentTypeError(f"{text!r} is no whole number from 0 up")
-    return int(text)
 
 
 def share(text: str) -> float:
@@ -116,7 +104,7 @@ def sweep_parser(word: str) -> Parser:
     add_common(parser, gpu_memory_utilization=0.5)
     add_save_freq(parser, -1)
     parser.add_argument(
-        "--seeds", type=positive, default=1, metavar="N", help="run every value with N seeds (%(default)s)"
+        "--seeds", type=num_seeds, default=1, metavar="N", help="run every value with N seeds (%(default)s)"
     )
     parser.add_argument(
         "--ray", metavar="ADDRESS", help="give the runs to the Ray cluster at ADDRESS; `local` starts one here"

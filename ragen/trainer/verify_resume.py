@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from ragen.config import argument_parser, config_from_args
+from ragen.config.arguments import not_negative, positive
 from ragen.errors import ConfigError, RagenError
 from ragen.tracking.rundir import read_metrics
 from ragen.trainer.checkpoint import LATEST
@@ -40,10 +41,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         "optimizer states, bit for bit. Nothing outside temporary folders is written. Exit code 0: proven, 1: not."
     )
     parser.prog = "ragen verify-resume"
-    parser.add_argument("--steps", type=int, default=4, metavar="N", help="length of the run (%(default)s)")
-    parser.add_argument("--kill-at", type=int, metavar="K", help="step after which it is killed (half of the steps)")
-    parser.add_argument("--kills", type=int, metavar="N", help="kill N times at random moments instead of once")
-    parser.add_argument("--seed", type=int, default=0, metavar="S", help="of the random moments (%(default)s)")
+    parser.add_argument("--steps", type=positive, default=4, metavar="N", help="length of the run (%(default)s)")
+    parser.add_argument("--kill-at", type=int, metavar="K", help="step after which it is killed (half of all)")
+    parser.add_argument("--kills", type=positive, metavar="N", help="kill N times at random moments instead of once")
+    parser.add_argument("--seed", type=not_negative, default=0, metavar="S", help="of the random moments (%(default)s)")
     parser.add_argument("--keep", type=Path, metavar="DIR", help="keep both run directories here")
     args = parser.parse_args(argv)
     kill_at = max(1, args.steps // 2) if args.kill_at is None else args.kill_at
