@@ -172,6 +172,22 @@ def test_the_outcome_of_a_run_of_a_former_sweep(tmp_path):
     assert (before.wall_time, before.device, before.times["train_time"]) == (42.0, "1xH100", 1.5)
 
 
+@pytest.mark.parametrize(
+    ("state", "code", "status"),
+    [
+        ("early_stopped", 3, "early_stopped"),  # a result, also where nothing was learned
+        ("early_stopped", 1, "fail"),
+        ("finished", 3, "fail"),
+        ("failed", 3, "fail"),
+    ],
+)
+def test_the_status_counts_before_the_exit_code_where_a_run_stopped_early(tmp_path, state, code, status):
+    script = writing(tmp_path / "runs/a", state, early_stop="empty_filtered_steps") + f"\nraise SystemExit({code})"
+    outcomes, _, _ = work([script_run(tmp_path, "a", script)])
+    assert outcomes["a"].status == status
+    assert outcomes["a"].early_stop == ("empty_filtered_steps" if status == "early_stopped" else None)
+
+
 def test_a_signal_ends_the_children(tmp_path):
     ready = tmp_path / "ready"
     script = (
