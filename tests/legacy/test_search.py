@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from safetensors.torch import load_file, save_file
 
 from ragen.errors import ConfigError
 from ragen.legacy import search
@@ -138,7 +139,9 @@ def test_a_killed_search_goes_on_stores_its_best_and_the_next_group_uses_it(tmp_
 def test_a_failing_run_is_counted_and_nothing_is_stored(here, monkeypatch, capsys):
     broken = here / "broken"
     shutil.copytree(resolve_model("tiny/bandit"), broken)
-    (broken / "model.safetensors").write_bytes(b"not weights")
+    weights = load_file(broken / "model.safetensors")
+    weights[min(weights)].fill_(float("nan"))  # which only the run itself sees
+    save_file(weights, broken / "model.safetensors", metadata={"format": "pt"})
     monkeypatch.setitem(search.GROUPS, 2, {"actor_lr": ("1e-6",)})
     words = ["--env_name=two_armed_bandit", "--search_group", "2", *SMALL, *FEW]
     assert search.main([*words, f"--base_model={broken}"]) == 1
