@@ -73,6 +73,7 @@ def plan_start(config: Config) -> Start | None:
     )
     check_held_out(config, start.train_seed)
     check_lengths(config, start)
+    check_room(config, start)
     if trainer.resume_mode == "auto" and start.state is None and not is_looking(config):
         return start_over(config, start)
     if checkpoint is None:
@@ -144,6 +145,18 @@ def check_lengths(config: Config, start: Start) -> None:
         if folder is not None:
             length = config.actor_rollout_ref.rollout.max_model_len
             check_context(folder, length, "actor_rollout_ref.rollout.max_model_len")
+
+
+def check_room(config: Config, start: Start) -> None:
+    """Refuse a disk without room for one checkpoint: the weights, and with an optimizer two moments for each."""
+    if config.trainer.save_freq < 1 or config.lora.rank > 0:
+        return
+    roles = ((start.actor, config.actor_rollout_ref.actor.checkpoint), (start.critic, config.critic.checkpoint))
+    num_bytes = 0
+    for folder, contents in roles:
+        files = folder.glob("model*.safetensors") if isinstance(folder, Path) else ()
+        num_bytes += sum(file.stat().st_size for file in files) * (3 if "optimizer" in contents.save_contents else 1)
+    check_writable(Path(config.trainer.default_local_dir), "trainer.default_local_dir", num_bytes=num_bytes)
 
 
 def check_outputs(config: Config) -> None:

@@ -133,7 +133,7 @@ def wrong_environments() -> Iterator[str]:
         yield from (f"++custom_envs.{tag}.env_config.{option}" for option in wrong)
         yield from (f"+custom_envs.{tag}.env_config.nope=1", f"custom_envs.{tag}.env_config=5")
         yield from (f"custom_envs.{tag}.env_config=[]", f"+custom_envs.{tag}.x=1")
-    yield from ("custom_envs.FrozenLake.env_type=nope", "custom_envs.FrozenLake.env_type=frozenlake", "custom_envs={}")
+    yield from ("custom_envs.FrozenLake.env_type=nope", "custom_envs.FrozenLake.env_type=frozenlake")
     yield from ("+custom_envs.Mine={env_type:bandit}", "+custom_envs.Mine=5", "custom_envs.Bandit=null")
 
 

@@ -1,14 +1,19 @@
 """Mistakes are told by name, in under two seconds of processor time, before torch is loaded."""
 
+import json
 import os
 import resource
+import shutil
 import subprocess
 import sys
 import time
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from ragen.errors import RagenError
+from ragen.models.resolve import resolve_model
 from ragen.trainer.command import main
 from ragen.trainer.start import plan_start
 from tests.trainer.runs import REPOSITORY, overrides, small_config
@@ -155,3 +160,28 @@ def test_options_of_environments_are_checked_at_start(tmp_path, option, words):
 def test_a_context_beyond_the_positions_is_refused_at_start(tmp_path):
     with pytest.raises(RagenError, match=r"max_model_len is 5000.*4096 positions"):
         plan_start(small_config(tmp_path / "run", f"{ROLLOUT}.max_model_len=5000"))
+
+
+def test_a_disk_without_room_for_a_checkpoint_is_refused(tmp_path, monkeypatch):
+    free = 60 * 10**6
+    monkeypatch.setattr("shutil.disk_usage", lambda path: SimpleNamespace(free=free))
+    config = small_config(tmp_path / "run")
+    assert plan_start(config) is not None
+    shutil.copytree(resolve_model("tiny/bandit"), tmp_path / "large")
+    pad_weights(tmp_path / "large/model.safetensors", num_bytes=free)
+    large = f"model_path={tmp_path / 'large'}"
+    with pytest.raises(RagenError, match=r"60 MB are free there, and one checkpoint .* needs about 36\d MB"):
+        plan_start(small_config(tmp_path / "run", large))
+    assert plan_start(small_config(tmp_path / "run", large, "trainer.save_freq=-1")) is not None
+
+
+def pad_weights(path: Path, *, num_bytes: int) -> None:
+    """Add an unused tensor; the file is sparse."""
+    content = path.read_bytes()
+    length = int.from_bytes(content[:8], "little")
+    header, data = json.loads(content[8 : 8 + length]), content[8 + length :]
+    header["padding"] = {"dtype": "U8", "shape": [num_bytes], "data_offsets": [len(data), len(data) + num_bytes]}
+    text = json.dumps(header).encode()
+    with path.open("wb") as file:
+        file.write(len(text).to_bytes(8, "little") + text + data)
+        file.truncate(8 + len(text) + len(data) + num_bytes)
