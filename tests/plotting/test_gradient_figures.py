@@ -254,7 +254,7 @@ def test_the_batch_before_the_filter_has_figures_of_its_own(tmp_path):
 
 def test_a_source_that_does_not_exist_is_an_error(tmp_path, capsys):
     assert main(["--run-dir", "no/such/run"]) == 1
-    assert "no/such/run holds no metrics.jsonl" in capsys.readouterr().err
+    assert "no/such/run does not exist" in capsys.readouterr().err
     with pytest.raises(RagenError, match="neither a folder that exists nor entity/project/run_id"):
         read_history("no/such/folder/here")
     with pytest.raises(RagenError, match=r"neither metrics.jsonl nor \*.wandb"):
