@@ -102,6 +102,7 @@ def test_thousands_of_hostile_replies_are_parsed_and_shown():
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(7200)  # about a millisecond each
 def test_a_million_hostile_replies_are_parsed_and_shown():
     check_replies(MANY)
 
