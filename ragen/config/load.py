@@ -27,6 +27,11 @@ def load_config(
     return build_config(compose(config_name, overrides, config_dir))
 
 
+def load_run_config(overrides: Sequence[str], run: str | Path) -> Config:
+    """The configuration of a run directory; keys that its version did not have take the values of base."""
+    return build_config(_filled(compose("config", overrides, run), compose("base")))
+
+
 def build_config(data: Mapping[str, Any]) -> Config:
     """A Config from a plain, resolved tree: what `compose` and `to_dict` return and run directories hold."""
     config = build_dataclass(Config, normalise(data))
@@ -156,6 +161,17 @@ NORMALISERS: dict[str, Callable[[Any], Any]] = {
 
 def _copy(data: Any) -> Any:
     return {key: _copy(value) for key, value in data.items()} if isinstance(data, Mapping) else data
+
+
+def _filled(data: Mapping[str, Any], base: Mapping[str, Any]) -> dict[str, Any]:
+    """{"a": {"b": 1}}, {"a": {"b": 2, "c": 3}} -> {"a": {"b": 1, "c": 3}}; tables of environments stay as they are."""
+    filled = dict(data)
+    for key, value in base.items():
+        if key not in data:
+            filled[key] = value
+        elif key != "custom_envs" and isinstance(value, Mapping) and isinstance(data[key], Mapping):
+            filled[key] = _filled(data[key], value)
+    return filled
 
 
 def _plain(data: Any) -> Any:

@@ -10,6 +10,7 @@ from pathlib import Path
 import yaml
 
 from ragen.config import Config, argument_parser, load_config
+from ragen.config.load import load_run_config
 from ragen.config.shares import shares
 from ragen.config.show import to_yaml
 from ragen.errors import ConfigError, RagenError
@@ -24,6 +25,8 @@ from ragen.types import Status
 
 OWN_CONFIG = "that of the checkpoint's run, else eval"
 """Default of --config-name, as --help shows it."""
+RUN_CONFIG = "config"
+"""Name of the configuration in a run directory."""
 MODES = {"sampled": ("sampled",), "greedy": ("greedy",), "both": ("sampled", "greedy")}
 
 
@@ -46,7 +49,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     name, folder = choose_config(args)
     if folder:
         console.print(f"Environment and prompts: {Path(folder) / name}.yaml", soft_wrap=True)
-    config = load_config(name, to_overrides(args, name, folder), folder)
+    config = read_config(name, to_overrides(args, name, folder), folder)
     out = args.out or Path(config.trainer.local_log_dir) / time.strftime(
         f"{config.trainer.experiment_name}_%Y%m%d_%H%M%S"
     )
@@ -71,8 +74,14 @@ def choose_config(args: Namespace) -> tuple[str, str | None]:
         # RUN/global_step_N/actor, RUN/merged_model and RUN/lora_weights/global_step_N/actor
         runs = [folder for folder in model.parents[:3] if (folder / "config.yaml").is_file()] if model.is_dir() else []
         if runs and args.config_dir is None:
-            return "config", str(runs[0])
+            return RUN_CONFIG, str(runs[0])
     return "eval", args.config_dir
+
+
+def read_config(name: str, overrides: Sequence[str], folder: str | None) -> Config:
+    if folder is not None and name == RUN_CONFIG:
+        return load_run_config(overrides, folder)
+    return load_config(name, overrides, folder)
 
 
 def to_overrides(args: Namespace, name: str, folder: str | None) -> list[str]:
@@ -87,7 +96,7 @@ def to_overrides(args: Namespace, name: str, folder: str | None) -> list[str]:
     if args.max_turn is not None:
         overrides.append(f"agent_proxy.max_turn={args.max_turn}")
     if args.max_turn is not None or args.max_actions is not None:
-        config = load_config(name, overrides, folder)
+        config = read_config(name, overrides, folder)
         for tag in config.es_manager.val.env_configs.tags:
             # Otherwise the budget of the run would end the episode long before the asked turn.
             enough = (args.max_turn or 0) * config.agent_proxy.max_actions_per_turn

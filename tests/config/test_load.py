@@ -1,5 +1,6 @@
 """Every config and every override that the documents mention composes, with the right typed value."""
 
+import json
 import re
 import shlex
 import subprocess
@@ -14,7 +15,7 @@ from hydra import initialize_config_dir
 from hydra.core.global_hydra import GlobalHydra
 
 from ragen.config import CONFIG_DIR, argument_parser, build_config, config_from_args, load_config, to_dict
-from ragen.config.load import config_names
+from ragen.config.load import config_names, load_run_config
 from ragen.errors import ConfigError
 
 ACTOR, ROLLOUT = "actor_rollout_ref.actor", "actor_rollout_ref.rollout"
@@ -363,3 +364,13 @@ def test_a_broken_file_is_one_line(tmp_path: Path, text: str):
         load_config("broken", config_dir=tmp_path)
     assert BROKEN_FILES[text] in str(caught.value)
     assert "\n" not in str(caught.value) and len(str(caught.value)) < 1000
+
+
+def test_the_config_of_an_older_run_takes_new_keys_from_base(tmp_path: Path):
+    tree = to_dict(load_config("base", ["trainer.test_freq=7"]))
+    del tree["trainer"]["console"], tree["lora"]
+    (tmp_path / "config.yaml").write_text(json.dumps(tree))
+    config = load_run_config(["trainer.save_freq=3"], tmp_path)
+    assert (config.trainer.test_freq, config.trainer.save_freq, config.trainer.console) == (7, 3, "compact")
+    with pytest.raises(ConfigError, match=r"missing .*Build on a whole"):
+        load_config("config", config_dir=tmp_path)

@@ -194,9 +194,20 @@ def test_a_template_that_cannot_be_continued_is_fine_for_single_turns(template):
     assert text.index("be brief") < text.index("hi") < text.index("<think>")
 
 
-def test_a_template_that_refuses_every_conversation_is_an_error_with_its_reason():
-    tokenizer = make_tokenizer(make_family("{{ raise_exception('only poems') }}"))
-    with pytest.raises(ChatTemplateError, match="only poems"):
+@pytest.mark.parametrize(
+    ("template", "reason"),
+    [
+        ("{{ raise_exception('only poems') }}", "only poems"),
+        ("{{ 1 / 0 }}", "ZeroDivisionError"),
+        ("{{ messages[9].content }}", "UndefinedError"),
+        ("{% for i in range(10 ** 9) %}{% endfor %}", "OverflowError"),
+        ("{% for %}", "TemplateSyntaxError"),
+        ("{{ messages + 1 }}", "TypeError"),
+    ],
+)
+def test_a_template_that_refuses_every_conversation_is_an_error_with_its_reason(template, reason):
+    tokenizer = make_tokenizer(make_family(template))
+    with pytest.raises(ChatTemplateError, match=reason):
         Chat(tokenizer, forced_prefix="<think>")
 
 
