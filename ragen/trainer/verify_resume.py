@@ -124,7 +124,7 @@ def verify_often(arguments: Sequence[str], folder: Path, *, num_kills: int, seed
         run.mkdir()
         while (number := _kill_somewhere(rng, _fork(arguments, run), run, length)) is not None:
             counts[number] += 1
-        difference, proven = compare(straight, run)
+        difference, proven = _compare_apart(straight, run)
         if difference:
             return f"{run.name}, {sum(counts.values())} kills: {difference}", ""
         num_runs += 1
@@ -133,6 +133,21 @@ def verify_often(arguments: Sequence[str], folder: Path, *, num_kills: int, seed
             shutil.rmtree(path)
     kills = f"{counts[signal.SIGKILL]} times SIGKILL, {counts[signal.SIGTERM]} times SIGTERM"
     return None, f"in each of {num_runs} runs ({kills}) {proven}"
+
+
+def _compare_apart(straight: Path, run: Path) -> tuple[str | None, str]:
+    """`compare` in a copy of this process: once torch has computed something with threads, forks of it hang."""
+    context = get_context("fork")
+    receiver, sender = context.Pipe(duplex=False)
+    process = context.Process(target=lambda: sender.send(compare(straight, run)))
+    process.start()
+    sender.close()
+    try:
+        return receiver.recv()
+    except EOFError as error:
+        raise RagenError(f"{straight} and {run} cannot be compared.") from error
+    finally:
+        process.join()
 
 
 def _fork(arguments: Sequence[str], run: Path) -> ForkProcess:
