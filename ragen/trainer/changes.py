@@ -103,11 +103,11 @@ def changes_since(run: Path, config: Config) -> list[Change]:
 
 
 def compare(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[Change]:
-    """The keys with two values. One that only one side knows is of another version of ragen, or of an environment
-    that is not played."""
+    """The keys with two values. One that only one side knows is of another version of ragen, unless it is an option
+    of an environment that is played: options that are left out are not written down."""
     old, new = flat(before), flat(now)
-    keys = [key for key in new if key in old or _is_played(key, now)]
-    keys += [key for key in old if key not in new and _is_played(key, now)]
+    keys = [key for key in new if key in old or _is_played(key, now, part="env_config.")]
+    keys += [key for key in old if key not in new and _is_played(key, now, part="env_config.")]
     if new.get("seed.train") is None:  # drawn at the first start, and continued
         keys = [key for key in keys if key != "seed.train"]
     return [
@@ -129,7 +129,7 @@ def _matters(key: str, config: Mapping[str, Any]) -> bool:
     return not key.startswith("custom_envs.") or _is_played(key, config)
 
 
-def _is_played(key: str, config: Mapping[str, Any]) -> bool:
-    """Whether a key describes an environment of this run."""
+def _is_played(key: str, config: Mapping[str, Any], *, part: str = "") -> bool:
+    """Whether a key describes an environment of this run, or that part of its description."""
     sets = (config["es_manager"][name]["env_configs"]["tags"] for name in ("train", "val"))
-    return any(key.startswith(f"custom_envs.{tag}.") for tags in sets for tag in tags)
+    return any(key.startswith(f"custom_envs.{tag}.{part}") for tags in sets for tag in tags)

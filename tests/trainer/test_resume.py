@@ -6,6 +6,7 @@ import shutil
 import time
 
 import pytest
+import yaml
 
 from ragen.errors import ConfigError
 from ragen.tracking.lock import LOCK
@@ -388,6 +389,17 @@ def test_length_cadence_logging_and_hardware_may_change(finished_bandit):
     start = plan_start(small_config(finished_bandit.path, GRPO, *changes))
     assert start is not None and start.step == 2
     assert start.notes == (f"Resuming from step 2 of {finished_bandit.path}.",)
+
+
+def test_a_run_of_a_version_without_a_key_of_the_environments_is_continued(finished_bandit, tmp_path):
+    run = shutil.copytree(finished_bandit.path, tmp_path / "run")
+    settings = yaml.safe_load((run / "config.yaml").read_text())
+    for tag in settings["custom_envs"].values():
+        del tag["step_timeout"]
+    (run / "config.yaml").write_text(yaml.safe_dump(settings))
+    assert plan_start(small_config(run, GRPO, "trainer.total_training_steps=3")).step == 2
+    option = "+custom_envs.Bandit.env_config.split=test"
+    assert "env_config.split: None -> test" in refused(run, GRPO, option, env=BANDIT)
 
 
 def test_by_path_other_settings_are_printed_and_accepted(finished_bandit, tmp_path, capsys):
