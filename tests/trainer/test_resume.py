@@ -397,9 +397,10 @@ def test_a_run_of_a_version_without_a_key_of_the_environments_is_continued(finis
     for tag in settings["custom_envs"].values():
         del tag["step_timeout"]
     (run / "config.yaml").write_text(yaml.safe_dump(settings))
-    assert plan_start(small_config(run, GRPO, "trainer.total_training_steps=3")).step == 2
-    option = "+custom_envs.Bandit.env_config.split=test"
-    assert "env_config.split: None -> test" in refused(run, GRPO, option, env=BANDIT)
+    start = plan_start(small_config(run, GRPO, "trainer.total_training_steps=3"))
+    assert start is not None and start.step == 2
+    option = "+custom_envs.Bandit.env_config.action_space_start=2"
+    assert "env_config.action_space_start: None -> 2" in refused(run, GRPO, option, env=BANDIT)
 
 
 def test_by_path_other_settings_are_printed_and_accepted(finished_bandit, tmp_path, capsys):
