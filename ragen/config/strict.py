@@ -86,7 +86,7 @@ def check_size(annotation: type, value: float, path: str) -> None:
     if abs(value) > largest:
         # Integers of thousands of digits are not written out: Python refuses to.
         shown = f"about 10^{value.bit_length() * 0.30103:.0f}" if isinstance(value, int) else f"{value:g}"
-        raise ConfigError(f"{path} is {shown}. Set it to a number between -{largest:g} and {largest:g}.")
+        raise ConfigError(f"{path} is {shown}, and no key takes more than {largest:g}. Set a smaller number.")
 
 
 def build_literal(choices: tuple, value: Any, path: str) -> Any:

@@ -287,6 +287,5 @@ def next_command(run_dir: Path, cause: Cause, rows: Sequence[Mapping[str, float]
 def this_command() -> str:
     """The command that runs, as one types it."""
     program, *arguments = sys.argv
-    name = Path(program).name
-    start = {"ragen": "ragen", "cli.py": "ragen", "train.py": "python train.py"}.get(name, f"python {program}")
+    start = "ragen" if Path(program).name in ("ragen", "cli.py") else f"python {shlex.quote(program)}"
     return f"{start} {shlex.join(arguments)}".strip()

@@ -86,17 +86,22 @@ def signs_of_step(run_dir: Path, step: int) -> dict[str, Signs]:
 def find_trouble(episodes: Sequence[Episode]) -> Trouble | None:
     """The first of the known troubles that the whole rollout has; None when something can be learned from it."""
     lost = [episode for episode in episodes if episode.status.is_fault]
-    if lost and len(lost) == len(episodes):
-        return _all_lost(lost)
+    idle = [episode for episode in episodes if not episode.status.is_fault and not _acted(episode)]
+    # An episode without an action has not met the environment: it says nothing for it.
+    is_untouched = len(lost) + len(idle) == len(episodes)
+    if lost and is_untouched and len(lost) >= len(idle):
+        return _all_lost(lost, num_idle=len(idle))
     turns = [turn for episode in episodes for turn in episode.turns]
     unparsed = [turn for turn in turns if not turn.is_parsed]
-    if turns and len(unparsed) >= UNPARSED_SHARE * len(turns):
+    if turns and (is_untouched or len(unparsed) >= UNPARSED_SHARE * len(turns)):
         num_cut = sum(turn.stop_reason == "length" for turn in unparsed)
+        has_empty = is_untouched and len(unparsed) < len(turns)
+        start = f"none of {len(turns)} replies names an action, and " if has_empty else ""
         return Trouble(
             kind="reply_format",
-            sentence=f"{len(unparsed)} of {len(turns)} replies do not have the form that the prompt asks for, "
+            sentence=f"{start}{len(unparsed)} of {len(turns)} replies do not have the form that the prompt asks for, "
             f"{num_cut} of them cut at response_length",
-            example=safe(unparsed[0].text, MAX_EXAMPLE),
+            example=safe((unparsed or turns)[0].text, MAX_EXAMPLE),
             remedy="Teach the model the form with `ragen sft`, begin with a model that follows instructions, or give "
             "replies more room: actor_rollout_ref.rollout.response_length.",
         )
@@ -120,14 +125,21 @@ def find_trouble(episodes: Sequence[Episode]) -> Trouble | None:
     )
 
 
-def _all_lost(lost: Sequence[Episode]) -> Trouble:
+def _acted(episode: Episode) -> bool:
+    """Whether the environment was given an action."""
+    return any(turn.executed for turn in episode.turns)
+
+
+def _all_lost(lost: Sequence[Episode], *, num_idle: int) -> Trouble:
     status, count = Counter(episode.status.value for episode in lost).most_common(1)[0]
     kind, what, remedy = FAULTS[status]
-    others = "" if count == len(lost) else f" (and {len(lost) - count} were lost otherwise)"
+    others = [f"{len(lost) - count} were lost otherwise"] if count < len(lost) else []
+    others += [f"{num_idle} had no readable action"] if num_idle else []
+    which = f"{count} episodes (and {', '.join(others)})" if others else f"all {count} episodes"
     example = next(episode.error for episode in lost if episode.status == Status(status))
     return Trouble(
         kind=kind,
-        sentence=f"{what} in {'all' if not others else ''} {count} episodes{others}".replace("  ", " "),
+        sentence=f"{what} in {which}",
         example=safe(example, MAX_EXAMPLE),
         remedy=remedy,
     )

@@ -176,7 +176,8 @@ def test_every_rule_has_its_sentence_and_a_remedy(tmp_path):
 @pytest.mark.parametrize(
     ("argv", "command"),
     [
-        (["/x/train.py", "a=[1,2]"], "python train.py 'a=[1,2]'"),
+        (["train.py", "a=[1,2]"], "python train.py 'a=[1,2]'"),
+        (["/my x/train.py", "a=1"], "python '/my x/train.py' a=1"),  # typed in another folder
         (["/x/bin/ragen", "train"], "ragen train"),
         (["/x/ragen/cli.py", "train"], "ragen train"),
         (["my.py"], "python my.py"),

@@ -14,6 +14,7 @@ def episode(
     reward: float = 0.0,
     text: str = "<answer>Up</answer>",
     is_parsed: bool = True,
+    executed: list[str] | None = None,
     status: Status = Status.FAILED,
     error: str = "",
 ) -> Episode:
@@ -25,6 +26,7 @@ def episode(
         text=text,
         stop_reason="length" if not is_parsed else "stop_token",
         is_parsed=is_parsed,
+        executed=(["Up"] if is_parsed else []) if executed is None else executed,
         reward=reward,
     )
     turns = [] if status.is_fault else [turn]
@@ -45,6 +47,23 @@ def test_every_kind_of_fault_shows_its_error(status):
 def test_one_episode_that_was_played_is_enough():
     lost = episode(status=Status.ENV_ERROR, error="boom")
     assert find_trouble([lost, lost, episode(1, 0), episode(1, 1, reward=1.0)]) is None
+
+
+def test_episodes_without_an_action_do_not_speak_for_an_environment_that_always_raises():
+    lost = [episode(0, member, status=Status.ENV_ERROR, error="ValueError: boom") for member in range(7)]
+    trouble = find_trouble([*lost, episode(0, 7, text="?", is_parsed=False)])
+    assert trouble is not None and trouble.kind == "env_error" and trouble.example == "ValueError: boom"
+    assert trouble.sentence == "the environment raised in 7 episodes (and 1 had no readable action)"
+
+
+def test_replies_of_which_none_becomes_an_action_lack_the_form():
+    formless = [episode(0, member, text="hm", is_parsed=False) for member in range(8)]
+    unknown = [episode(1, member, executed=[]) for member in range(8)]  # the form, around something unknown
+    trouble = find_trouble(formless + unknown)
+    assert trouble is not None and trouble.kind == "reply_format" and trouble.example == "hm"
+    assert trouble.sentence.startswith("none of 16 replies names an action, and 8 of 16 replies do not have the form")
+    acted = find_trouble([*formless, *unknown, episode(2, 0), episode(2, 1, reward=1.0)])
+    assert acted is None
 
 
 def test_replies_without_the_form_show_one_of_them():
