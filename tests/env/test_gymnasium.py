@@ -2,15 +2,17 @@
 
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
+import yaml
 
 pytest.importorskip("gymnasium")
 
 import numpy as np
 
-from ragen.env import StepResult, make_env
+from ragen.env import StepResult, check_env, make_env
 from ragen.env.gymnasium import GymnasiumConfig, GymnasiumEnv
 from ragen.env.success_rule import parse_rule
 from ragen.errors import ConfigError, MissingExtra
@@ -145,3 +147,15 @@ def test_without_gymnasium_the_install_command_is_given(monkeypatch: pytest.Monk
     monkeypatch.setitem(sys.modules, "gymnasium", None)
     with pytest.raises(MissingExtra, match=r"pip install -e \.\[gym\]"):
         make_env("gymnasium")
+
+
+def test_the_entries_in_the_page_can_be_played():
+    page = (EXAMPLE.parents[1] / "docs/environments.md").read_text()
+    entries = yaml.safe_load(page.split("## Gymnasium")[1].split("```yaml")[1].split("```")[0])
+    assert list(entries) == ["Blackjack", "CartPole"]
+    pole = make_env("gymnasium", entries["CartPole"]["env_config"])
+    check_env(partial(make_env, "gymnasium", entries["Blackjack"]["env_config"]), seeds=range(2))
+    pole.reset(0)
+    results = [pole.step(action) for action in [0, 1] * 5]
+    assert [result.is_done for result in results] == [False] * 9 + [True]
+    assert results[-1].info["success"] == 1.0
