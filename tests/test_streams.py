@@ -14,10 +14,14 @@ REPOSITORY = Path(__file__).parents[1]
 WORK = """
 import sys
 from ragen.errors import reporting_errors
+from ragen.tracking.console import print_table
 def work():
     for number in range(3):
         sys.stdin.readline()
-        print("x" * 70_000, flush=True)
+        if sys.argv[2] == "table":
+            print_table("", ["x" * 70_000], [])
+        else:
+            print("x" * 70_000, flush=True)
     open(sys.argv[1], "w").write("done")
 sys.exit(reporting_errors(work, outlives_reader=sys.argv[2] == "long"))
 """
@@ -53,8 +57,9 @@ def test_long_work_outlives_its_reader_and_says_so_once(tmp_path: Path):
     assert (tmp_path / "a").exists() and (tmp_path / "b").exists()
 
 
-def test_a_command_that_prints_ends_quietly_with_its_reader(tmp_path: Path):
-    assert run(tmp_path / "a", "short", has_stderr=True) == (0, "")
+@pytest.mark.parametrize("kind", ["short", "table"])
+def test_a_command_that_prints_ends_quietly_with_its_reader(tmp_path: Path, kind: str):
+    assert run(tmp_path / "a", kind, has_stderr=True) == (0, "")
     assert not (tmp_path / "a").exists()
 
 

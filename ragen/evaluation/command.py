@@ -62,7 +62,10 @@ def best_model(run: Path) -> Path:
     """The actor of the checkpoint that a run kept as its best."""
     best = find_best(run)
     if best is None:
-        raise ConfigError(f"--best: {run} names no best checkpoint ({BEST}). Train with trainer.keep_best=True.")
+        raise ConfigError(
+            f"--best: {run} names no best checkpoint ({BEST}). trainer.keep_best=True writes it, once a validation is "
+            "better than the one before training."
+        )
     return best / "actor"
 
 

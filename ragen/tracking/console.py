@@ -13,9 +13,17 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
+
+class PipedConsole(Console):
+    """A console that leaves it to `reporting_errors` what follows when its reader has left."""
+
+    def on_broken_pipe(self) -> None:
+        raise  # Rich would exit with status 1 without a word.
+
+
 # A pipe has no width of its own; tables must not be cut there.
 # Nor does it read markup: what is printed comes from environments, servers and paths as well.
-console = Console(width=None if sys.stdout.isatty() else 140, markup=False, emoji=False)
+console = PipedConsole(width=None if sys.stdout.isatty() else 140, markup=False, emoji=False)
 
 
 class Advance(Protocol):

@@ -189,8 +189,10 @@ class AgentTrainer:
         """Write down and say how the run ended."""
         total_steps = self.config.trainer.total_training_steps
         ending = compose(self.run.path, cause, step=self.trackers.step, total_steps=total_steps)
-        self.trackers.close(cause.state, reason=cause.reason, early_stop=cause.early_stop, **ending.facts())
-        print(ending, flush=True)
+        try:
+            self.trackers.close(cause.state, reason=cause.reason, early_stop=cause.early_stop, **ending.facts())
+        finally:  # a full disk takes no status.json
+            print(ending, flush=True)
         return ending
 
     def note_signs(self, kind: str, episodes: Sequence[Episode]) -> None:

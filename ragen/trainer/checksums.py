@@ -100,8 +100,8 @@ def _way_out(folder: Path) -> str:
         is_before = step_of(other) < step_of(folder) and (other / "actor").is_dir() and (other / CHECKSUMS).is_file()
         if is_before and not damaged_files(other, read_checksums(other), is_quick=False):
             return (
-                f" The newest whole one before it is {other}: trainer.resume_mode=resume_path "
-                f"trainer.resume_from_path={other}"
+                f" The newest whole one before it is {other}: evaluate {other}/actor, or go on from it with "
+                f"trainer.resume_mode=resume_path trainer.resume_from_path={other}"
             )
     return " There is no whole one before it; trainer.resume_mode=disable starts over."
 

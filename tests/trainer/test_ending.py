@@ -166,6 +166,23 @@ def test_the_best_checkpoint_is_named_where_it_is_not_the_newest(tmp_path):
     assert f"  checkpoint: {tmp_path}/global_step_9\n  best:       {tmp_path}/global_step_4\n" in str(ending)
 
 
+def test_the_end_is_said_also_where_it_cannot_be_written_down(tmp_path, capsys, monkeypatch):
+    pull = BanditEnv.step
+
+    def block_status(self, action):
+        status = tmp_path / "status.json"
+        if status.is_file():
+            status.unlink()
+            status.mkdir()
+        return pull(self, action)
+
+    monkeypatch.setattr(BanditEnv, "step", block_status)
+    with pytest.raises(IsADirectoryError):
+        fit(tmp_path)
+    said = capsys.readouterr().out
+    assert "Finished at step 2 of 2" in said and f"  checkpoint: {tmp_path / 'global_step_2'}" in said
+
+
 def test_every_rule_has_its_sentence_and_a_remedy(tmp_path):
     config = small_config(tmp_path).trainer.early_stop
     for rule in ("empty_filtered_steps", "reward_variance_collapse", "low_validation_success"):
