@@ -35,13 +35,14 @@ class Curve:
 
 
 def read_curves(records: Sequence[Mapping[str, Any]], tag: str, num_levels: int) -> list[Curve]:
-    """The validation curves of a tag; that of unseen levels only where there are others."""
-    has_seen = any(record.get(f"{SAMPLED}/{tag}/levels_seen") for record in records)
+    """The validation curves of a tag; that of unseen levels only where a validation has both kinds."""
+    kinds = (f"{SAMPLED}/{tag}/levels_seen", f"{SAMPLED}/{tag}/levels_unseen")
+    is_mixed = any(all(record.get(name) for name in kinds) for record in records)
     curves = []
     for name, (rollout, kind) in SERIES.items():
         found = [(r["step"], success_of_tag(r, tag, num_levels, rollout=rollout, kind=kind)) for r in records]
         points = [(step, estimate) for step, estimate in found if estimate is not None]
-        if points and (has_seen or not kind):
+        if points and (is_mixed or not kind):
             steps, estimates = zip(*points, strict=True)
             curves.append(Curve(name=name, steps=list(steps), estimates=list(estimates)))
     return curves

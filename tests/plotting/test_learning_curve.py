@@ -50,10 +50,21 @@ def test_a_curve_of_unseen_levels_is_drawn_where_others_were_seen(run, tmp_path)
     tag = "val-env/FrozenLake"
     for step, seen in ((30, 0), (40, 16)):
         names = {"success": 0.5, "success_unseen": 0.25, "success_unseen_low": 0.125, "success_unseen_high": 0.5}
-        RunDir(run).log(step, {f"{tag}/{name}": value for name, value in (names | {"levels_seen": seen}).items()})
+        RunDir(run).log(
+            step,
+            {f"{tag}/{name}": value for name, value in (names | {"levels_seen": seen, "levels_unseen": 48}).items()},
+        )
     curves = plot_learning_curve(run, tmp_path / "curve.png")["FrozenLake"]
     assert [curve.name for curve in curves] == ["sampled", "sampled, unseen levels", "greedy"]
     assert (curves[1].steps, curves[1].estimates[1]) == ([30, 40], Estimate(0.25, 0.125, 0.5))
+
+
+def test_no_curve_of_unseen_levels_where_training_saw_all_of_them_at_once(run, tmp_path):
+    tag = "val-env/FrozenLake"
+    RunDir(run).log(30, {f"{tag}/success": 0.5, f"{tag}/success_unseen": 0.5, f"{tag}/levels_unseen": 64})
+    RunDir(run).log(40, {f"{tag}/success": 0.5, f"{tag}/success_seen": 0.5, f"{tag}/levels_seen": 64})
+    curves = plot_learning_curve(run, tmp_path / "curve.png")["FrozenLake"]
+    assert [curve.name for curve in curves] == ["sampled", "greedy"]
 
 
 def test_several_episodes_per_level_do_not_narrow_the_interval(run, tmp_path):
