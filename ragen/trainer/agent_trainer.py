@@ -62,8 +62,10 @@ class Point:
 
     step: int
     state: dict[str, Any]
-    """What a resumed run continues from."""
-    is_saved: bool
+    """What a resumed run continues from, but for the played levels: there may be millions, and few points are saved."""
+    num_levels: int
+    """How many levels had been played."""
+    is_saved: bool = False
 
 
 class AgentTrainer:
@@ -407,7 +409,7 @@ class AgentTrainer:
         """Remember what a checkpoint of this moment would hold, where checkpoints are wanted."""
         if self.config.trainer.save_freq <= 0:
             return None
-        point = Point(step=step, state=self.state(step, outcome), is_saved=False)
+        point = Point(step=step, state=self.state(step, outcome), num_levels=len(self.played))
         if not (outcome.is_exit or self.config.trainer.gradient_analysis_only):
             self.point = point
         return point
@@ -433,7 +435,8 @@ class AgentTrainer:
         trainer = self.config.trainer
         root = Path(trainer.default_local_dir)
         if self.resumed is None or point.step != self.start_step:  # else its weights are there already
-            save_checkpoint(root, point.step, self.workers.savers(), point.state if self.workers.saves_all else None)
+            state = point.state | {"played_levels": self.played.to_json(point.num_levels)}
+            save_checkpoint(root, point.step, self.workers.savers(), state if self.workers.saves_all else None)
         point.is_saved = True
         if self.best is not None and self.best["step"] == point.step:
             name_best(root, point.step)
@@ -453,7 +456,6 @@ class AgentTrainer:
             "early_stop": self.early_stop.to_json(),
             "kl_controller": self.kl_controller.to_json(),
             "collapse": self.collapse_detector.to_json(),
-            "played_levels": self.played.to_json(),
             "timers": self.timers.state_dict(),
             "metrics": dict(outcome.metrics),
             "stop": outcome.stop,
@@ -487,7 +489,7 @@ class AgentTrainer:
                 is_complete=state.get("is_complete", True),
             )
             if self.resumed.is_complete:
-                self.point = Point(step=self.start_step, state=dict(state), is_saved=True)
+                self.point = Point(step=self.start_step, state=dict(state), num_levels=len(self.played), is_saved=True)
 
 
 def _conversation(episode: Episode) -> str:

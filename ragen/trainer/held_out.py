@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Iterable, Sequence
+from itertools import islice
 
 from ragen.llm_agent.metrics import success
 from ragen.types import Episode, Metrics
@@ -20,30 +21,33 @@ class PlayedLevels:
     """The contents of all levels that training has played so far."""
 
     def __init__(self) -> None:
-        self.hashes: set[int] = set()
+        self.hashes: dict[int, None] = {}
+        """A set in the order of play: its first n entries are what had been played at an earlier moment."""
         self.is_complete = True
         """Whether all of the training is known: with a checkpoint that does not say, no level can be called unseen."""
 
     def add(self, episodes: Iterable[Episode]) -> None:
-        self.hashes |= {int(episode.level, 16) for episode in episodes if episode.level}
+        self.hashes |= {int(episode.level, 16): None for episode in episodes if episode.level}
+
+    def __len__(self) -> int:
+        return len(self.hashes)
 
     def __contains__(self, episode: Episode) -> bool:
         return bool(episode.level) and int(episode.level, 16) in self.hashes
 
-    def to_json(self) -> str | None:
-        """In order and packed, 11 characters a level; None where not all are known."""
+    def to_json(self, count: int | None = None) -> str | None:
+        """The first `count` levels, or all, packed: 11 characters a level; None where not all are known."""
         if not self.is_complete:
             return None
-        packed = b"".join(value.to_bytes(BYTES, "little") for value in sorted(self.hashes))
+        packed = b"".join(value.to_bytes(BYTES, "little") for value in islice(self.hashes, count))
         return base64.b64encode(packed).decode()
 
     def load(self, text: str | None) -> None:
         """The inverse of `to_json`."""
         self.is_complete = text is not None
         packed = base64.b64decode(text or "")
-        self.hashes = {
-            int.from_bytes(packed[start : start + BYTES], "little") for start in range(0, len(packed), BYTES)
-        }
+        starts = range(0, len(packed), BYTES)
+        self.hashes = {int.from_bytes(packed[start : start + BYTES], "little"): None for start in starts}
 
 
 def held_out_metrics(episodes: Sequence[Episode], played: PlayedLevels) -> Metrics:

@@ -86,10 +86,19 @@ def test_success_and_count_are_split_by_what_was_played():
 
 def test_played_levels_survive_a_checkpoint():
     played, again = PlayedLevels(), PlayedLevels()
-    played.hashes = {0, 5, 2**64 - 1}
+    played.hashes = dict.fromkeys((5, 0, 2**64 - 1))
     again.load(json.loads(json.dumps(played.to_json())))
-    assert again.hashes == played.hashes
+    assert list(again.hashes) == list(played.hashes)
     assert len(played.to_json() or "") == 32
+
+
+def test_what_had_been_played_at_an_earlier_moment_is_known_later():
+    played, before = PlayedLevels(), PlayedLevels()
+    played.add([episode(0, "a1", Status.SOLVED), episode(1, "b2", Status.FAILED)])
+    count = len(played)
+    played.add([episode(2, "00", Status.FAILED), episode(0, "a1", Status.SOLVED)])
+    before.load(played.to_json(count))
+    assert (count, len(played), list(before.hashes)) == (2, 3, [0xA1, 0xB2])
 
 
 def test_no_level_is_called_unseen_after_training_that_is_not_known():
