@@ -140,7 +140,9 @@ class AgentProxy:
         prompt = self.ctx.next_prompt(play.seat, episode, play.context_ids)
         if len(prompt.context_ids) > self.ctx.max_prompt:
             episode.status = Status.CONTEXT_FULL
-            episode.error = "" if episode.turns else self.ctx.no_room(play.seat.tag, len(prompt.context_ids))
+            if not episode.turns:
+                episode.error = self.ctx.no_room(play.seat.tag, len(prompt.context_ids))
+                play.seat.calls.report("first_prompt", f"level {episode.seed} is not played: {episode.error}")
             return False
         play.prompt = prompt
         return True

@@ -142,7 +142,8 @@ class Chat:
         return sum(index in self._marker_ids for index in ids)
 
     def _encode(self, text: str) -> list[int]:
-        return self.tokenizer.encode(text, add_special_tokens=False)
+        # Not verbose: what is too long for the model ends its episode, so a tokenizer need not warn about it.
+        return self.tokenizer.encode(text, add_special_tokens=False, verbose=False)
 
     def _render(self, messages: list[Message], *, add_generation_prompt: bool) -> str:
         try:

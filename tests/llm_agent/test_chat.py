@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import logging
 import re
 from functools import cache
 
@@ -341,3 +343,21 @@ def test_an_end_token_inside_a_reply_stays_in_its_text():
     chat = make_chat("qwen2.5")
     end = token_id(chat, "<|im_end|>")
     assert chat.reply_text([*encode(chat, "a"), end, *encode(chat, "b"), end]) == "<think>a<|im_end|>b"
+
+
+def test_a_text_that_is_too_long_for_the_model_makes_the_tokenizer_say_nothing(monkeypatch):
+    tokenizer = copy.deepcopy(family_tokenizer("qwen2.5"))
+    tokenizer.model_max_length = 8
+    said = []
+    monkeypatch.setattr(logging.getLogger("transformers"), "handlers", [RecordingHandler(said)])
+    assert len(Chat(tokenizer, forced_prefix="<think>").start("be brief", "look " * 20)) > 8
+    assert said == []
+
+
+class RecordingHandler(logging.Handler):
+    def __init__(self, said: list[str]) -> None:
+        super().__init__()
+        self.said = said
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.said.append(record.getMessage())

@@ -95,7 +95,7 @@ def test_a_first_prompt_that_does_not_fit_is_an_error_that_names_the_keys(mode):
 
 
 @pytest.mark.parametrize("mode", ["full", "limited_multi_turn", "single_turn"])
-def test_one_level_that_is_too_long_ends_its_own_episodes_and_is_counted(mode):
+def test_one_level_that_is_too_long_ends_its_own_episodes_and_is_counted_and_named(mode, caplog):
     tokenizer = family_tokenizer("qwen2.5")
     chat = Chat(tokenizer, forced_prefix="<think>", is_growing=mode != "single_turn")
     seats = make_seats(num_groups=2, group_size=2)
@@ -109,6 +109,8 @@ def test_one_level_that_is_too_long_ends_its_own_episodes_and_is_counted(mode):
     assert [group.is_complete for group in group_episodes(episodes)] == [False, True]
     metrics = rollout_metrics(episodes)
     assert metrics["truncation/first_prompt"] == metrics["faults/incomplete_groups"] == 1
+    [message] = caplog.messages
+    assert message == f"tag0: level {episodes[0].seed} is not played: {episodes[0].error}"
 
 
 class Verbose(CountingEnv):
