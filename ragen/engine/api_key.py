@@ -18,7 +18,9 @@ class Secret:
 
     def __init__(self, key: str) -> None:
         self.key = key
-        self._forms = [form.lower() for form in _forms(key)] if len(key) >= MIN_LENGTH else []
+        forms = _forms(key) if len(key) >= MIN_LENGTH else {}
+        self._forms = {form.lower(): min(MIN_PART * width, len(form)) for form, width in forms.items()}
+        """Form -> characters of it in a row that are masked."""
 
     def __repr__(self) -> str:
         return "Secret(***)"
@@ -32,8 +34,7 @@ class Secret:
         if len(lowered) != len(text):  # a few letters change their length
             text = lowered
         is_secret = bytearray(len(text))
-        for form in self._forms:
-            size = min(MIN_PART, len(form))
+        for form, size in self._forms.items():
             parts = {form[start : start + size] for start in range(len(form) - size + 1)}
             for start in range(len(lowered) - size + 1):
                 if lowered[start : start + size] in parts:
@@ -47,15 +48,29 @@ class Secret:
         return "".join(pieces)
 
 
-def _forms(key: str) -> set[str]:
-    """The key as it is, and as URLs, JSON, HTML and Basic authentication write it."""
-    encoded = base64.b64encode(key.encode()).decode().rstrip("=")
-    return {
+def _forms(key: str) -> dict[str, int]:
+    """The key as it is, and as URLs, JSON, HTML, hex dumps and Basic authentication write it -> width of a letter."""
+    plain = [
         key,
         quote(key, safe=""),
         quote_plus(key),
         json.dumps(key)[1:-1],
         key.replace("/", r"\/"),
         html.escape(key),
-        encoded,
-    }
+    ]
+    codes = [ord(char) for char in key]
+    forms = dict.fromkeys(plain + _base64_forms(key.encode()), 1)
+    forms[key.encode().hex()] = 2
+    forms["".join(f"\\u{code:04x}" for code in codes)] = 6
+    forms["".join(f"&#{code};" for code in codes)] = 5
+    forms["".join(f"&#x{code:x};" for code in codes)] = 6
+    return forms
+
+
+def _base64_forms(key: bytes) -> list[str]:
+    """The key in Base64 behind a text of any length (Basic authentication sends user:key): three ways to begin."""
+    forms = []
+    for num_before, num_mixed in ((0, 0), (1, 2), (2, 3)):
+        form = base64.b64encode(bytes(num_before) + key).decode()[num_mixed:]
+        forms.append(form.rstrip("="))
+    return [form for form in forms if len(form) >= MIN_LENGTH]

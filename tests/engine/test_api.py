@@ -15,6 +15,7 @@ import pytest
 
 from ragen.engine import api, api_protocol
 from ragen.engine.api import ApiEngine, chat_endpoint
+from ragen.engine.api_key import Secret
 from ragen.engine.base import Completion, Request, SamplingParams, StopReason
 from ragen.errors import ConfigError, EngineError
 
@@ -402,6 +403,10 @@ def test_a_key_is_masked_before_a_text_is_cut(server: ChatServer, length: int):
         quote("sk-secret/of+the=tests", safe="").lower(),
         r"sk-secret\/of+the=tests",
         base64.b64encode(b"sk-secret/of+the=tests").decode(),
+        b"sk-secret/of+the=tests".hex(),
+        "".join(f"\\u{ord(char):04x}" for char in "sk-secret/of+the=tests"),
+        "".join(f"&#{ord(char)};" for char in "sk-secret/of+the=tests"),
+        "".join(f"&#x{ord(char):X};" for char in "sk-secret/of+the=tests"),
     ],
 )
 def test_a_key_is_masked_in_whatever_form_it_is_quoted(
@@ -412,6 +417,19 @@ def test_a_key_is_masked_in_whatever_form_it_is_quoted(
     error = ask(server, max_retries=0).error
     assert "the key *** is wrong" in error or ("the key ***" in error and quoted[:8] not in error)
     assert quoted not in error
+
+
+@pytest.mark.parametrize("user", ["", "u:", "me:", "you:"])
+def test_a_key_is_masked_in_basic_authentication(user: str):
+    quoted = base64.b64encode(f"{user}{KEY}".encode()).decode()
+    masked = Secret(KEY).masked(f"Basic {quoted} refused")
+    shown = masked.removeprefix("Basic ").removesuffix(" refused").replace("***", "")
+    assert "***" in masked and len(shown) <= 8  # the user, and what pads the end
+
+
+def test_escapes_of_another_text_are_left_alone():
+    text = r"\u0073\u0065\u0063 &#115;&#101; 736563"
+    assert Secret(KEY).masked(text) == text
 
 
 def test_a_key_in_a_redirect_or_a_finish_reason_is_masked(server: ChatServer):
