@@ -6,6 +6,7 @@ import argparse
 import sys
 import time
 from collections.abc import Sequence
+from glob import escape
 from pathlib import Path
 
 from ragen.config.strict import did_you_mean
@@ -137,11 +138,19 @@ def run_helper(word: str, args: argparse.Namespace, argv: Sequence[str]) -> int:
     check_ready([(run, config) for run, config in planned if run.name not in done])
     scheduler = Scheduler([run], make_backend(args, slots), view=make_view(), on_end=write_result)
     scheduler.skip(done)
+    before = moved_aside(run)
     ended_by = scheduler.work()
+    for folder in sorted(moved_aside(run) - before):
+        print(f"Moved what another run left in {run.run_dir} to {folder}.")
     print(f"Log: {run.log}\nRun directory: {run.run_dir}")
     if ended_by is not None:
         return interrupted(word, argv, ended_by)
     return exit_code([state.outcome for state in scheduler.states])
+
+
+def moved_aside(run: Run) -> set[Path]:
+    """Folders with what former runs left in the directory of this one; moving is said in its log only."""
+    return set(run.run_dir.parent.glob(f"{escape(run.run_dir.name)}.*"))
 
 
 def checkpoint_folder(args: argparse.Namespace) -> Path:
