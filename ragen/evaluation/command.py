@@ -44,6 +44,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--best", action="store_true", help="the model is a run: take its best (trainer.keep_best)")
     parser.add_argument("--out", type=Path, metavar="DIR", help="run directory (trainer.local_log_dir/NAME_TIME)")
     args = parser.parse_args(argv)
+    args.overrides = [bare_model(word) for word in args.overrides]
     if args.best:
         args.overrides = [word if "=" in word else str(best_model(Path(word))) for word in args.overrides]
     name, folder = choose_config(args)
@@ -56,6 +57,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     run_evaluation(config, RunDir(out), modes=MODES[args.mode], has_references=not args.no_reference)
     console.print(f"Episodes, metrics and configuration: {out}   (read them: ragen show {out})", soft_wrap=True)
     return 0
+
+
+def bare_model(word: str) -> str:
+    """model_path=RUN/global_step_4/actor -> RUN/global_step_4/actor: the config of the run counts either way."""
+    path = word.removeprefix("model_path=").strip("'\"")
+    return path if word.startswith("model_path=") and path and "=" not in path else word
 
 
 def best_model(run: Path) -> Path:

@@ -1,16 +1,21 @@
 """`ragen eval`, `ragen show` and `ragen demo` as a user types them, with the embedded models."""
 
 import json
+import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import yaml
 
+import ragen
 from ragen.cli import main
 from ragen.config import build_config
 from ragen.tracking.episodes import read_episodes
 from ragen.types import Status
+
+EMBEDDED = Path(ragen.__file__).parent / "models" / "tiny"
 
 SMALL = [
     "model_path=tiny",
@@ -105,6 +110,19 @@ def test_a_model_that_cannot_be_had_is_an_error_that_says_what_to_do(tmp_path, c
     assert main(["eval", "no/such-model", "--config-name", "_2_sokoban", "--out", str(tmp_path / "run")]) == 1
     assert "tiny" in capsys.readouterr().err
     assert json.loads((tmp_path / "run" / "status.json").read_text())["state"] == "failed"
+
+
+@pytest.mark.parametrize("start", ["", "model_path="])
+def test_the_config_of_the_run_counts_however_its_checkpoint_is_named(sokoban_run, tmp_path, capsys, start):
+    run, out = tmp_path / "run", tmp_path / "out"
+    actor = run / "global_step_1" / "actor"
+    shutil.copytree(EMBEDDED / "sokoban", actor)
+    shutil.copy(sokoban_run / "config.yaml", run)
+    assert main(["eval", f"{start}{actor}", "--mode", "greedy", "--no-reference", "--out", str(out)]) == 0
+    assert f"Environment and prompts: {run / 'config.yaml'}" in capsys.readouterr().out
+    played = yaml.safe_load((out / "config.yaml").read_text())
+    assert played["es_manager"]["val"]["env_groups"] == 6
+    assert played["actor_rollout_ref"]["model"]["path"] == str(actor)
 
 
 def test_a_wrong_key_is_an_error_before_anything_is_written(tmp_path, capsys):
