@@ -11,6 +11,7 @@ import yaml
 
 from ragen.config import Config, argument_parser, load_config
 from ragen.config.load import load_run_config
+from ragen.config.seeds import do_meet, training_levels, validation_levels
 from ragen.config.shares import shares
 from ragen.config.show import to_yaml
 from ragen.errors import ConfigError, RagenError
@@ -27,6 +28,8 @@ OWN_CONFIG = "that of the checkpoint's run, else eval"
 """Default of --config-name, as --help shows it."""
 RUN_CONFIG = "config"
 """Name of the configuration in a run directory."""
+SFT_RECORD = "sft.json"
+"""File in the directory of a supervised run."""
 MODES = {"sampled": ("sampled",), "greedy": ("greedy",), "both": ("sampled", "greedy")}
 
 
@@ -51,6 +54,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     if folder:
         console.print(f"Environment and prompts: {Path(folder) / name}.yaml", soft_wrap=True)
     config = read_config(name, to_overrides(args, name, folder), folder)
+    if folder and name == RUN_CONFIG and (note := overlap_note(config, Path(folder))):
+        console.print(note, soft_wrap=True)
     out = args.out or Path(config.trainer.local_log_dir) / time.strftime(
         f"{config.trainer.experiment_name}_%Y%m%d_%H%M%S"
     )
@@ -92,6 +97,20 @@ def read_config(name: str, overrides: Sequence[str], folder: str | None) -> Conf
     if folder is not None and name == RUN_CONFIG:
         return load_run_config(overrides, folder)
     return load_config(name, overrides, folder)
+
+
+def overlap_note(config: Config, run: Path) -> str:
+    """Says when levels of a run's training are evaluated, which is allowed; empty where they are held out."""
+    tags = set(config.es_manager.val.env_configs.tags) & set(config.es_manager.train.env_configs.tags)
+    if config.seed.train is None or not tags or (run / SFT_RECORD).exists():  # demonstrations have levels of their own
+        return ""
+    trained, played = training_levels(config, config.seed.train), validation_levels(config)
+    if not do_meet(trained, played):
+        return ""
+    return (
+        f"Not held out: the levels {played.start} to {played.stop - 1} meet {trained.start} to {trained.stop - 1}, "
+        f"those of the run's training (seed.train={config.seed.train}). Held-out levels: seed.val={trained.stop}, say."
+    )
 
 
 def to_overrides(args: Namespace, name: str, folder: str | None) -> list[str]:

@@ -11,7 +11,9 @@ import yaml
 
 import ragen
 from ragen.cli import main
-from ragen.config import build_config
+from ragen.config import build_config, load_config
+from ragen.config.show import to_yaml
+from ragen.models.resolve import TINY_ROOT
 from ragen.tracking.episodes import read_episodes
 from ragen.types import Status
 
@@ -146,3 +148,17 @@ def test_unknown_commands_and_help(capsys):
     with pytest.raises(SystemExit) as stop:
         main(["eval", "--help"])
     assert stop.value.code == 0
+
+
+def test_levels_of_the_training_are_not_evaluated_in_silence(tmp_path, capsys):
+    actor = shutil.copytree(TINY_ROOT / "frozen_lake", tmp_path / "global_step_1/actor")
+    plan = ["trainer.total_training_steps=2", "es_manager.val.env_groups=4"]
+    (tmp_path / "config.yaml").write_text(to_yaml(load_config("quickstart", plan)))
+    evaluate = ["eval", str(actor), "--mode", "greedy", "--no-reference", "--out", str(tmp_path / "out")]
+    assert main(evaluate) == 0
+    assert "Not held out" not in capsys.readouterr().out
+    assert main([*evaluate, "seed.val=10030"]) == 0
+    assert (
+        "Not held out: the levels 10030 to 10033 meet 10000 to 10031, those of the run's training (seed.train=10000). "
+        "Held-out levels: seed.val=10032, say.\n"
+    ) in capsys.readouterr().out
