@@ -21,6 +21,8 @@ class Ended:
     exit_code: int
     wall_time: float
     """Seconds from its start to its end."""
+    error: str = ""
+    """Why it never started; empty where it did."""
 
 
 class Job(Protocol):

@@ -40,6 +40,9 @@ def work(run: Run, folder: str, size: int, has_gpus: bool) -> Iterator[Any]:
             processes.append(start_run(run, devices, {}))
         while processes[0].poll() is None:
             time.sleep(POLL_S)  # not wait(): Ray's cancel does not interrupt a system call
+    except (OSError, RagenError) as error:
+        yield Ended(exit_code=1, wall_time=0.0, error=str(error))
+        return
     finally:
         stop_children(processes)
     yield Ended(exit_code=processes[0].returncode, wall_time=time.monotonic() - started)

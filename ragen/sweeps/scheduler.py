@@ -83,7 +83,7 @@ class Scheduler:
                 try:
                     state.job = self._backend.start(state.run)
                 except (OSError, RagenError) as error:
-                    self._end(state, Outcome(status="fail", last_lines=(f"cannot be started: {error}",)))
+                    self._end(state, never_started(str(error)))
 
     def _look(self, *, is_stopped: bool = False) -> None:
         for state in self.states:
@@ -97,6 +97,9 @@ class Scheduler:
             if ended is None:
                 continue
             state.seconds = ended.wall_time
+            if ended.error:
+                self._end(state, never_started(ended.error))
+                continue
             outcome = outcome_of(
                 state.run, exit_code=ended.exit_code, wall_time=ended.wall_time, device=state.device or "N/A"
             )
@@ -108,6 +111,10 @@ class Scheduler:
     def _end(self, state: RunState, outcome: Outcome) -> None:
         state.outcome, state.phase = outcome, PHASE_OF_STATUS[outcome.status]
         self._on_end(state.run, outcome)
+
+
+def never_started(error: str) -> Outcome:
+    return Outcome(status="fail", last_lines=(f"cannot be started: {error}",))
 
 
 @contextmanager

@@ -145,18 +145,17 @@ def test_a_terminated_sweep_ends_its_runs_and_says_how_to_go_on(tmp_path):
 
 def test_a_sweep_on_a_local_ray(tmp_path):
     """In a process of its own: Ray keeps threads and sockets about."""
-    broken = tmp_path / "model_saving/kl_sweep_tiny/01/sokoban_kl_sweep_nofilter_01-tiny"
-    (broken / "status.json").mkdir(parents=True)  # a folder in the place of the file
+    folder = tmp_path / "logs/kl_sweep_tiny/nofilter"
+    (folder / "01/sokoban_kl_sweep_nofilter_01-tiny.log").mkdir(parents=True)  # a folder in the place of the file
     arguments = ["--kl-values", "0.01,0.1", "--steps", "1", "--ray", "local"]
     sweep = start_sweep(tmp_path, "kl", *arguments, *SMALL)
     output, _ = sweep.communicate(timeout=200)
     assert sweep.returncode == 1, output
     assert "sokoban_kl_sweep_nofilter_001-tiny: done, step 1 of 1" in output
-    folder = tmp_path / "logs/kl_sweep_tiny/nofilter"
     good = fields_of((folder / "001/sokoban_kl_sweep_nofilter_001-tiny.result").read_text().strip())
     assert (good["status"], good["gpu"]) == ("success", "1xCPU")
     bad = (folder / "01/sokoban_kl_sweep_nofilter_01-tiny.result").read_text()
-    assert "status=fail" in bad and "cannot be written" in bad
+    assert "status=fail" in bad and "cannot be started" in bad
     assert (
         "values: 0.01,0.1 | seeds: 1 | steps: 1 | GPUs: by Ray (local)"
         in (tmp_path / "logs/kl_sweep_tiny.log").read_text()
