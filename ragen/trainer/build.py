@@ -166,7 +166,7 @@ def build_ray_workers(config: Config, start: Start, *, device: str, ranks: Ranks
         partial(build_rank, config, start),
         ranks,
         tokenizer=tokenizer,
-        memory_advice=memory_advice(config),
+        memory_advice=memory_advice(config, device),
         owns_ranks=owns_ranks,
     )
 

@@ -13,8 +13,8 @@ from ragen.errors import ConfigError
 GIB = 2**30
 
 
-def memory_advice(config: Config) -> str:
-    """What lowers the need of this run, in the order in which it is worth trying."""
+def memory_advice(config: Config, device: str = "cuda") -> str:
+    """What lowers the need of this run on a device, in the order in which it is worth trying."""
     parts = config.actor_rollout_ref
     rollout, actor = parts.rollout, parts.actor
     advice = {
@@ -26,8 +26,8 @@ def memory_advice(config: Config) -> str:
         "smaller actor_rollout_ref.rollout.max_num_seqs": rollout.name == "native",
         "algorithm.adv_estimator=grpo (no critic)": config.uses_critic,
         "lora.rank=64": config.lora.rank == 0,
-        "actor_rollout_ref.actor.fsdp_config.offload_policy=True (slower; the CPU's memory instead)": not (
-            config.offloaded["actor"]
+        "actor_rollout_ref.actor.fsdp_config.offload_policy=True (slower; the CPU's memory instead)": (
+            device != "cpu" and not config.offloaded["actor"]
         ),
     }
     return "To need less: " + "; ".join(text for text, is_open in advice.items() if is_open) + "."
@@ -225,8 +225,9 @@ def check_memory(config: Config, path: Path | str, device: str) -> str:
     if total is None:
         free /= config.trainer.n_gpus_per_node  # the processes of a machine share its memory
     need = estimate_memory(config, model_config, num_parameters, device_memory=total)
+    advice = memory_advice(config, device)
     if need.weights + need.optimizer > free:
-        raise ConfigError(f"This run needs {need}, {free / GIB:.1f} GiB are free on {device}. {memory_advice(config)}")
+        raise ConfigError(f"This run needs {need}, {free / GIB:.1f} GiB are free on {device}. {advice}")
     check_vllm_share(config, num_parameters, total)
     if need.host and need.host > (room := device_memory("cpu")[0] / config.trainer.n_gpus_per_node):
         raise ConfigError(
@@ -234,4 +235,4 @@ def check_memory(config: Config, path: Path | str, device: str) -> str:
             "critic.fsdp_config.offload_policy=False, for example."
         )
     line = f"Memory: {need} of {free / GIB:.1f} GiB free on {device}."
-    return f"{line} It may not fit. {memory_advice(config)}" if need.total > free else line
+    return f"{line} It may not fit. {advice}" if need.total > free else line

@@ -137,6 +137,8 @@ def test_nobody_is_advised_to_do_what_he_does():
     assert "grpo" in memory_advice(load_config("_2_sokoban"))
     assert "grpo" not in memory_advice(load_config("_2_sokoban", [GRPO]))
     assert "lora" not in memory_advice(load_config("_2_sokoban", ["lora.rank=8"]))
+    assert "the CPU's memory instead" in memory_advice(load_config("_2_sokoban"))
+    assert "the CPU's memory instead" not in memory_advice(load_config("_2_sokoban"), "cpu")
     assert "gradient_checkpointing" not in memory_advice(
         load_config("_2_sokoban", ["actor_rollout_ref.model.enable_gradient_checkpointing=True"])
     )
