@@ -17,6 +17,7 @@ from ragen.config.show import to_yaml
 from ragen.env.rng import fixed_hash
 from ragen.llm_agent.build import native_agent, vllm_agent
 from ragen.models.load import default_device, load_model, load_tokenizer, load_value_model
+from ragen.tracking.last_word import LastWord
 from ragen.tracking.lock import RunLock
 from ragen.tracking.rundir import RunDir
 from ragen.tracking.tracker import Trackers
@@ -93,6 +94,8 @@ def _build(config: Config, start: Start, root: Path, *, device: str | None, rank
         built.load_state(start.state)
     elif start.checkpoint is not None:
         built.played.is_complete = False
+    if config.uses_fsdp:
+        built.held.enter_context(LastWord(root))
     return built
 
 

@@ -19,7 +19,7 @@ import yaml
 from ragen.algorithms.statistics import Estimate
 from ragen.config.trainer import EarlyStopConfig
 from ragen.errors import NOTHING_LEARNED, Interrupted, RagenError
-from ragen.text import safe
+from ragen.text import MAX_ERROR, safe
 from ragen.tracking.console_tracker import show_estimate
 from ragen.tracking.names import by_tag
 from ragen.tracking.rundir import State, read_metrics, read_status
@@ -28,6 +28,7 @@ from ragen.trainer.checkpoint import LATEST, find_best
 from ragen.trainer.trouble import Signs, Trouble
 
 MAX_REASON = 400
+"""Characters of the message of an exception that is not ours."""
 TITLES: dict[State, str] = {
     "finished": "Finished",
     "early_stopped": "Stopped early",
@@ -187,7 +188,9 @@ def ended_by(error: BaseException) -> Cause:
     if isinstance(error, KeyboardInterrupt):
         number = error.number if isinstance(error, Interrupted) else signal.SIGINT
         return Cause(state="interrupted", reason=str(error) or "interrupted by the user", signal=number)
-    return Cause(state="failed", reason=safe(f"{type(error).__name__}: {error}", MAX_REASON).rstrip("."))
+    # Our own messages end with what to do; those of libraries may have any length.
+    limit = MAX_ERROR if isinstance(error, RagenError) else MAX_REASON
+    return Cause(state="failed", reason=safe(f"{type(error).__name__}: {error}", limit).rstrip("."))
 
 
 # --- what the run directory says ------------------------------------------------------------------------------------

@@ -115,7 +115,7 @@ def test_a_worker_killed_in_any_phase_is_named(phase, tmp_path):
 def test_a_worker_without_memory_is_named_with_advice(tmp_path):
     said = fail_in(tmp_path, "update_actor", exhaust_memory)
     assert said.startswith("Worker 1 of 2 (process ") and "ran out of memory during update_actor" in said
-    assert "ppo_micro_batch_size_per_gpu" in said
+    assert "smaller actor_rollout_ref.rollout.max_num_seqs" in said, "the micro batches cannot be smaller"
 
 
 @pytest.mark.parametrize("phase", ["play", "update_actor"])
@@ -190,6 +190,18 @@ def test_a_cluster_that_dies_ends_the_run_with_a_status(tmp_path):
     status = Run(tmp_path).status
     assert code == 1, output
     assert status["state"] == "failed" and status["reason"].startswith("WorkerError: The Ray cluster is gone")
+    assert "Failed at step" in output
+
+
+def test_a_node_that_dies_takes_the_process_along_and_the_status_says_so(tmp_path):
+    changes = ("trainer.n_gpus_per_node=2", "trainer.save_freq=-1", "trainer.test_freq=0")
+    process = start_process(tmp_path, *changes, "trainer.total_training_steps=100000")
+    wait_until(lambda: has_logged(tmp_path, 1), timeout=120)
+    (node,) = (pid for pid, name in processes(process.pid).items() if name.split()[0].endswith("raylet/raylet"))
+    os.kill(node, signal.SIGKILL)
+    code, output = finish(process)
+    assert code != 0, output
+    wait_until(lambda: Run(tmp_path).status["state"] == "failed", timeout=30)
     assert "Failed at step" in output
 
 
