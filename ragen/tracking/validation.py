@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from ragen.algorithms.statistics import Estimate, mean_of, unknown_interval, wilson
 from ragen.files import read_yaml, value_at
+from ragen.tracking.names import by_tag
 
 SAMPLED, GREEDY = "val-env", "val-env-greedy"
 """What the names of their metrics begin with."""
@@ -36,13 +37,10 @@ def read_validation(run: Path) -> ValidationSet:
 def success_by_tag(record: Mapping[str, Any], levels: Mapping[str, int]) -> dict[str, Estimate]:
     """The success of each tag in a step's metrics, with its interval; empty for a step without validation."""
     found = {}
-    for name in record:
-        prefix, _, rest = name.partition("/")
-        tag, _, last = rest.partition("/")
-        if prefix == SAMPLED and last == "success":
-            estimate = success_of_tag(record, tag, levels.get(tag))
-            assert estimate is not None
-            found[tag] = estimate
+    for tag in by_tag(record, SAMPLED, "success"):
+        estimate = success_of_tag(record, tag, levels.get(tag))
+        assert estimate is not None
+        found[tag] = estimate
     return found
 
 
