@@ -265,7 +265,7 @@ def test_managers_that_nobody_closes_leave_no_threads_behind():
 
 
 INTERRUPTED = """
-    import sys, threading
+    import os, sys, threading
     from ragen.engine.scripted import ScriptedEngine
     from ragen.env import REGISTRY
     from ragen.errors import reporting_errors
@@ -273,7 +273,7 @@ INTERRUPTED = """
     from tests.llm_agent import misbehaving
 
     def hang(*_):
-        print("hanging", flush=True)
+        os.write(1, b"hanging\\n")  # one call: the lines of two threads do not mix
         threading.Event().wait()
 
     misbehaving.STEPS["hangs"] = hang
