@@ -90,7 +90,7 @@ bench-gpu: $(INSTALLED)  ## rollouts and training steps in the shapes of 0.5B an
 
 model: export OMP_NUM_THREADS ?= 2
 model: $(INSTALLED)  ## rebuild the embedded model
-	$(BIN)/python -m ragen.sft.tiny
+	$(BIN)/python -m tools.embedded_models.make
 
 constraints:  ## pin the newest versions that fit pyproject.toml (on Python 3.11, in a scratch environment)
 	rm -rf $(SCRATCH)

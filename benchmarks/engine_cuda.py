@@ -30,7 +30,7 @@ from rollout import SIZES, GenerateEngine, Setup, build_model, build_setup, play
 from transformers import GenerationConfig
 
 from ragen.engine.base import Request, SamplingParams
-from ragen.engine.native import native_engine
+from ragen.engine.native.engine import native_engine
 
 VLLM_RECORDED = {
     ("qwen2.5-3B", 128): 18_400,

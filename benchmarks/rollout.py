@@ -45,13 +45,14 @@ from transformers import AutoModelForCausalLM, GenerationConfig, Qwen2Config
 from ragen.config import load_config
 from ragen.config.schema import Config
 from ragen.engine.base import Completion, Request, SamplingParams, StopReason
-from ragen.engine.native import native_engine
+from ragen.engine.native.engine import native_engine
 from ragen.llm_agent.build import build_chat, build_proxy
 from ragen.llm_agent.chat import Chat
 from ragen.llm_agent.es_manager import EsManager, play_turn
 from ragen.llm_agent.parsing import parse_reply
 from ragen.llm_agent.prompts import system_message, user_message
-from ragen.sft.tiny import RECIPES, make_tokenizer
+from ragen.modeling.load import load_tokenizer
+from ragen.models.resolve import resolve_model
 from ragen.types import Turn
 
 BASE_SEED = 10_000
@@ -317,7 +318,7 @@ def build_setup(args: argparse.Namespace) -> Setup:
             f"actor_rollout_ref.rollout.response_length={args.reply_tokens}",
         ],
     )
-    tokenizer = make_tokenizer(RECIPES["sokoban"])
+    tokenizer = load_tokenizer(resolve_model("tiny", env_types=["sokoban"]))
     return Setup(
         config=config,
         tokenizer=tokenizer,

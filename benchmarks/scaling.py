@@ -34,7 +34,8 @@ from typing import Any
 from rollout import Size, build_model
 
 from ragen.config import load_config
-from ragen.sft.tiny import RECIPES, make_tokenizer
+from ragen.modeling.load import load_tokenizer
+from ragen.models.resolve import resolve_model
 from ragen.tracking.rundir import read_metrics
 
 NUM_GPUS = (1, 2, 4, 8, 16, 32, 64)
@@ -236,7 +237,7 @@ def save_model(folder: Path) -> float:
     from transformers.utils import logging
 
     logging.disable_progress_bar()
-    tokenizer = make_tokenizer(RECIPES["frozen_lake"])
+    tokenizer = load_tokenizer(resolve_model("tiny", env_types=["frozen_lake"]))
     model = build_model(CHECKED, tokenizer, "cpu")
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)

@@ -35,7 +35,7 @@ from ragen.llm_agent.build import build_chat, build_proxy, sampling_params
 from ragen.llm_agent.chat import Chat
 from ragen.llm_agent.ctx_manager import to_samples
 from ragen.llm_agent.es_manager import EsManager
-from ragen.models.load import load_model, load_tokenizer
+from ragen.modeling.load import load_model, load_tokenizer
 from ragen.models.resolve import resolve_model
 
 

@@ -12,7 +12,7 @@ from typing import Any
 from ragen.env.base import Env
 from ragen.env.gymnasium import GymnasiumConfig, GymnasiumEnv
 from ragen.env.registry import make_env
-from ragen.env.rng import Rng
+from ragen.seeding import Rng
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -19,19 +19,19 @@ from transformers import AutoModelForTokenClassification
 
 from ragen.config.load import to_dict
 from ragen.config.schema import Config
+from ragen.learners.actor import Actor
+from ragen.learners.critic import Critic
+from ragen.learners.reference import Reference
 from ragen.llm_agent.build import native_agent
-from ragen.models.load import prepare_for_training
-from ragen.sft.tiny import RECIPES, make_tokenizer
+from ragen.modeling.load import load_tokenizer, prepare_for_training
+from ragen.models.resolve import resolve_model
 from ragen.tracking.tracker import Trackers
 from ragen.trainer.agent_trainer import AgentTrainer
 from ragen.trainer.build import build_workers, prepare
 from ragen.trainer.memory import GIB, cache_rows
 from ragen.trainer.start import plan_start
 from ragen.types import Episode, Status, Turn
-from ragen.workers.actor import Actor
-from ragen.workers.critic import Critic
 from ragen.workers.local import LocalWorkers
-from ragen.workers.reference import Reference
 
 NUM_TURNS, PROMPT_TOKENS, REPLY_TOKENS = 5, 200, 100
 """Synthetic episodes: tokens of a turn."""
@@ -130,7 +130,7 @@ def open_trainer(config: Config, args: argparse.Namespace) -> Iterator[BenchTrai
 def random_workers(config: Config, size: Size, device: str) -> LocalWorkers:
     """What build_workers makes, from random weights instead of a folder."""
     parts, total = config.actor_rollout_ref, config.trainer.total_training_steps
-    tokenizer = make_tokenizer(RECIPES["sokoban"])
+    tokenizer = load_tokenizer(resolve_model("tiny", env_types=["sokoban"]))
     model = prepare(config, build_model(size, tokenizer, device))
     agent = native_agent(config, model, tokenizer, max_num_seqs=cache_rows(config, model.config, device))
     reference = Reference(build_model(size, tokenizer, device).requires_grad_(False))

@@ -16,9 +16,9 @@ import torch
 from torch import Tensor
 
 from ragen.config.schema import AgentProxyConfig, CollapseDetectionConfig
-from ragen.env.rng import Rng
+from ragen.learners.cross_scoring import distinct
+from ragen.seeding import Rng
 from ragen.types import Episode, Metrics
-from ragen.workers.cross_scoring import distinct
 
 RETRIEVAL_DEPTHS = (1, 2, 4, 8)
 

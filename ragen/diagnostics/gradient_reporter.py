@@ -17,13 +17,13 @@ from ragen.config.schema import Config, EnvSetConfig
 from ragen.config.seeds import clear_of, validation_levels
 from ragen.config.shares import shares
 from ragen.diagnostics.noise import ROUNDING, cosine, measure_noise
-from ragen.env.rng import fixed_hash
+from ragen.learners.batch import Batch
+from ragen.learners.gradients import COMPONENTS, Gradient
 from ragen.llm_agent.build import sampling_params
 from ragen.llm_agent.es_manager import EsManager
+from ragen.seeding import fixed_hash
 from ragen.types import Group, Metrics, group_episodes
 from ragen.workers.base import Workers
-from ragen.workers.batch import Batch
-from ragen.workers.gradients import COMPONENTS, Gradient
 
 MAX_FOLDS = 32
 """Parts of a bucket of which sketches are kept."""

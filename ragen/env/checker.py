@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable
 from ragen.env import boundary
 from ragen.env.base import Env, StepResult
 from ragen.env.boundary import EnvFault
-from ragen.env.rng import Rng
+from ragen.seeding import Rng
 
 INFO_KEYS = ("action_is_valid", "action_is_effective", "success")
 MAX_STEPS = 1000

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from ragen.env.base import Env, StepResult
 from ragen.env.options import require
-from ragen.env.rng import fixed_hash
 from ragen.env.success_rule import HELP, SuccessRule, parse_rule
 from ragen.errors import ConfigError, MissingExtra
+from ragen.seeding import fixed_hash
 
 if TYPE_CHECKING:
     import numpy as np

@@ -11,13 +11,13 @@ from dataclasses import dataclass, field
 
 from ragen.config.schema import AgentProxyConfig
 from ragen.engine.base import Completion, Engine, Request, SamplingParams, StopReason
-from ragen.env.rng import fixed_hash
 from ragen.errors import ConfigError
 from ragen.llm_agent.chat import Chat
 from ragen.llm_agent.ctx_manager import CtxManager, Prompt
 from ragen.llm_agent.env_threads import POLL_S
 from ragen.llm_agent.es_manager import EsManager, PendingTurn, Seat, TurnOutcome
 from ragen.llm_agent.parsing import ANSWER, THINK, ParsedReply, parse_reply
+from ragen.seeding import fixed_hash
 from ragen.types import Episode, Status, Turn
 
 ENTROPY_DECIMALS = 4

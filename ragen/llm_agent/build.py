@@ -82,7 +82,7 @@ def sampling_params(config: Config, chat: Chat | None, *, is_validation: bool) -
 
 def native_agent(config: Config, model: Any, tokenizer: Any, *, max_num_seqs: int) -> Agent:
     """An agent that plays with the weights of `model`, in this process."""
-    from ragen.engine.native import native_engine
+    from ragen.engine.native.engine import native_engine
 
     rollout = config.actor_rollout_ref.rollout
     engine = native_engine(
@@ -111,7 +111,7 @@ def vllm_agent(
 
     `joins_group`: this is one of several processes that train together.
     """
-    from ragen.engine.vllm import VllmEngine
+    from ragen.engine.vllm.engine import VllmEngine
 
     rollout = config.actor_rollout_ref.rollout
     engine = VllmEngine(
@@ -142,8 +142,8 @@ def vllm_agent(
 
 
 def _native(config: Config, env_types: Sequence[str], device: str | None) -> Agent:
+    from ragen.modeling.load import load_model, load_tokenizer
     from ragen.models.folder import check_context
-    from ragen.models.load import load_model, load_tokenizer
     from ragen.models.resolve import resolve_model
 
     path = resolve_model(config.actor_rollout_ref.model.path, env_types=env_types)
@@ -153,8 +153,8 @@ def _native(config: Config, env_types: Sequence[str], device: str | None) -> Age
 
 
 def _vllm(config: Config, env_types: Sequence[str], device: str | None) -> Agent:
+    from ragen.modeling.load import default_device, load_tokenizer, precision
     from ragen.models.folder import check_context
-    from ragen.models.load import default_device, load_tokenizer, precision
     from ragen.models.resolve import resolve_model
 
     path = resolve_model(config.actor_rollout_ref.model.path, env_types=env_types)
@@ -164,7 +164,7 @@ def _vllm(config: Config, env_types: Sequence[str], device: str | None) -> Agent
 
 
 def _api(config: Config, env_types: Sequence[str], device: str | None) -> Agent:
-    from ragen.engine.api import ApiEngine
+    from ragen.engine.api.engine import ApiEngine
 
     api = config.actor_rollout_ref.rollout.api
     engine = ApiEngine(

@@ -133,7 +133,7 @@ def checkpoint_root(config: Config, root: Path) -> Path:
 
 def train(config: Config, sft: SftConfig, root: Path) -> Path:
     """Train to the last epoch, from the newest checkpoint on; returns the checkpoint with the lowest loss."""
-    from ragen.models.load import load_tokenizer
+    from ragen.modeling.load import load_tokenizer
     from ragen.sft.data import load_data
     from ragen.sft.finetune import epoch_batches
 
@@ -220,8 +220,8 @@ def open_trackers(config: Config, root: Path, *, total_steps: int, resumed: int 
 
 def merge(config: Config, best: Path, merged: Path) -> None:
     """Write the best checkpoint as one ordinary model; the folder appears when it is whole."""
-    from ragen.models.load import load_tokenizer
-    from ragen.workers.lora import has_adapter, merged_state
+    from ragen.modeling.load import load_tokenizer
+    from ragen.modeling.lora import has_adapter, merged_state
 
     base = base_model(config)
     model = build_model(config, base, best)

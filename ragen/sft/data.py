@@ -88,7 +88,7 @@ _demonstrator: Demonstrator | None = None  # of a worker process
 
 
 def _start_worker(config: Config, model: Path | str, noise: float, max_plan: int) -> None:
-    from ragen.models.load import load_tokenizer
+    from ragen.modeling.load import load_tokenizer
 
     global _demonstrator
     _demonstrator = Demonstrator(config, load_tokenizer(model), noise=noise, max_plan=max_plan)

@@ -12,17 +12,17 @@ import torch
 from torch import Tensor
 
 from ragen.algorithms.entropy import CHUNK_SIZE
-from ragen.env.rng import Rng
-from ragen.models.finite import check_finite, save_tensors
+from ragen.learners.actor import masked_hidden, sampled_logprobs
+from ragen.learners.batch import Batch, make_batch, micro_batches
+from ragen.learners.learner import OPTIMIZER_FILE
+from ragen.learners.optimizer import Optimizer
+from ragen.learners.team import SOLO, Team
+from ragen.modeling.finite import check_finite, save_tensors
+from ragen.modeling.lora import has_adapter, save_adapter
+from ragen.modeling.packing import Packing, pack, packed_attention
+from ragen.seeding import Rng
 from ragen.sft.config import SftConfig
 from ragen.types import Metrics, Sample
-from ragen.workers.actor import masked_hidden, sampled_logprobs
-from ragen.workers.batch import Batch, make_batch, micro_batches
-from ragen.workers.learner import OPTIMIZER_FILE
-from ragen.workers.lora import has_adapter, save_adapter
-from ragen.workers.optimizer import Optimizer
-from ragen.workers.packed import Packing, pack, packed_attention
-from ragen.workers.team import SOLO, Team
 
 
 def epoch_batches(samples: Sequence[Sample], *, batch_size: int, seed: int, epoch: int) -> list[list[Sample]]:

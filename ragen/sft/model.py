@@ -24,9 +24,9 @@ def base_model(config: Config) -> Path | str:
 
 def build_model(config: Config, base: Path | str, checkpoint: Path | None) -> Any:
     """The model to train: the base, or what a checkpoint made of it."""
-    from ragen.models.load import load_model
+    from ragen.modeling.load import load_model
+    from ragen.modeling.lora import load_adapter
     from ragen.trainer.build import prepare
-    from ragen.workers.lora import load_adapter
 
     has_adapter = config.lora.rank > 0
     weights = base if checkpoint is None or has_adapter else checkpoint / ROLE

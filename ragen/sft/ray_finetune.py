@@ -11,15 +11,16 @@ from typing import Any
 import torch
 
 from ragen.config.schema import Config
-from ragen.models.finite import save_tensors
-from ragen.models.load import default_device
+from ragen.distributed.ranks import RankCalls, Ranks
+from ragen.distributed.sharding import Whole, gathered_state, load_optimizer, shard
+from ragen.distributed.team import Rank, ShardTeam
+from ragen.learners.learner import OPTIMIZER_FILE
+from ragen.modeling.finite import save_tensors
+from ragen.modeling.load import default_device
 from ragen.sft.config import SftConfig
 from ragen.sft.finetune import Finetuner, save_weights
 from ragen.sft.model import ROLE, build_model
 from ragen.types import Metrics, Sample
-from ragen.workers.fsdp import Rank, ShardTeam, Whole, gathered_state, load_optimizer, shard
-from ragen.workers.learner import OPTIMIZER_FILE
-from ragen.workers.ray_fsdp import RankCalls, Ranks
 
 MEMORY_ADVICE = (
     "To need less: smaller sft.micro_batch_size; actor_rollout_ref.model.enable_gradient_checkpointing=True; "

@@ -7,10 +7,10 @@ from collections.abc import Callable
 from ragen.config.schema import Config
 from ragen.engine.base import Request
 from ragen.engine.scripted import ScriptedEngine
-from ragen.env.rng import Rng
 from ragen.llm_agent.build import build_proxy, sampling_params
 from ragen.llm_agent.chat import Chat
 from ragen.llm_agent.es_manager import EsManager, Seat
+from ragen.seeding import Rng
 from ragen.types import Episode
 
 STUCK = "No way is left."

@@ -17,11 +17,12 @@ from ragen.algorithms.rollout_filter import FilterResult, FilterSettings, Rollou
 from ragen.config.schema import Config
 from ragen.diagnostics.collapse import CollapseDetector
 from ragen.diagnostics.gradient_reporter import GradientReporter
-from ragen.env.rng import fixed_hash
 from ragen.errors import Interrupted, NotFinite
+from ragen.learners.batch import Batch
 from ragen.llm_agent.build import sampling_params
 from ragen.llm_agent.es_manager import EsManager
 from ragen.llm_agent.metrics import rollout_metrics, success
+from ragen.seeding import fixed_hash
 from ragen.tracking.names import by_tag
 from ragen.tracking.rundir import RunDir, read_metrics
 from ragen.tracking.timing import Timers
@@ -36,7 +37,6 @@ from ragen.trainer.trouble import Signs, read_signs, signs_of_step
 from ragen.trainer.validation import Validator
 from ragen.types import Episode, Group, Metrics, group_episodes
 from ragen.workers.base import Workers
-from ragen.workers.batch import Batch
 
 PER_TOKEN_STAGES: tuple[str, ...] = ("gen", "old_log_prob", "ref", "values", "update_actor", "update_critic")
 """Stages whose time is also logged per token of the batch."""

@@ -14,9 +14,13 @@ from ragen.config.load import to_dict
 from ragen.config.schema import Config
 from ragen.config.seeds import clear_of, training_levels, validation_levels
 from ragen.config.show import to_yaml
-from ragen.env.rng import fixed_hash
+from ragen.learners.actor import Actor
+from ragen.learners.critic import Critic
+from ragen.learners.reference import Reference
 from ragen.llm_agent.build import native_agent, vllm_agent
-from ragen.models.load import default_device, load_model, load_tokenizer, load_value_model
+from ragen.modeling.load import default_device, load_model, load_tokenizer, load_value_model
+from ragen.modeling.lora import add_adapter, has_adapter, load_adapter
+from ragen.seeding import fixed_hash
 from ragen.tracking.last_word import LastWord
 from ragen.tracking.lock import RunLock
 from ragen.tracking.rundir import RunDir
@@ -28,16 +32,13 @@ from ragen.trainer.folder import clear_half_written, put_aside, put_newer_aside
 from ragen.trainer.memory import cache_rows, check_memory, memory_advice
 from ragen.trainer.notices import notices
 from ragen.trainer.start import Start, is_within, origin, plan_start
-from ragen.workers.actor import Actor
 from ragen.workers.base import Workers
-from ragen.workers.critic import Critic
 from ragen.workers.local import LocalWorkers
-from ragen.workers.lora import add_adapter, has_adapter, load_adapter
-from ragen.workers.reference import Reference
 
 if TYPE_CHECKING:
-    from ragen.workers.fsdp import Rank, RankWorkers
-    from ragen.workers.ray_fsdp import Ranks
+    from ragen.distributed.ranks import Ranks
+    from ragen.distributed.team import Rank
+    from ragen.workers.rank import RankWorkers
 
 
 def build_trainer(config: Config, *, device: str | None = None, ranks: Ranks | None = None) -> AgentTrainer | None:
@@ -155,8 +156,8 @@ def build_workers(config: Config, start: Start, *, device: str) -> LocalWorkers:
 
 def build_ray_workers(config: Config, start: Start, *, device: str, ranks: Ranks | None) -> Workers:
     """Models in parts, one process for each device. This process leaves the devices alone."""
-    from ragen.workers.ray_fsdp import Ranks
-    from ragen.workers.ray_workers import RayWorkers
+    from ragen.distributed.ranks import Ranks
+    from ragen.workers.ray import RayWorkers
 
     # Other processes may work in another folder.
     places = {name: getattr(start, name) for name in ("actor", "critic", "checkpoint")}
@@ -176,7 +177,9 @@ def build_ray_workers(config: Config, start: Start, *, device: str, ranks: Ranks
 
 def build_rank(config: Config, start: Start, rank: Rank) -> RankWorkers:
     """What one rank holds: its parts of all models, and a whole policy to play with."""
-    from ragen.workers.fsdp import RankWorkers, ShardTeam, Whole, shard
+    from ragen.distributed.sharding import Whole, shard
+    from ragen.distributed.team import ShardTeam
+    from ragen.workers.rank import RankWorkers
 
     parts, total, seed = config.actor_rollout_ref, config.trainer.total_training_steps, train_seed(config)
     base, checkpoint, device = start.actor, start.checkpoint, rank.device

@@ -101,7 +101,7 @@ def estimate_memory(
     Several devices hold a part each, a whole policy to play with, and the layer of a pass that is gathered. Parts of
     an offloaded model are in the CPU's memory; on a CPU that changes nothing.
     """
-    from ragen.engine.fused import MODEL_TYPES
+    from ragen.modeling.families import MODEL_TYPES
 
     is_cuda = device_memory is not None
     bytes_per_value = 2 if is_cuda else 4

@@ -16,11 +16,11 @@ from ragen.algorithms.masked import masked_mean, masked_var, token_weights
 from ragen.algorithms.reward_norm import normalize_scores
 from ragen.algorithms.rollout_filter import deviation
 from ragen.config.schema import Config
-from ragen.env.rng import Rng
+from ragen.learners.batch import Batch, make_batch
 from ragen.llm_agent.ctx_manager import to_samples
+from ragen.seeding import Rng
 from ragen.types import Group, Metrics, Sample
 from ragen.workers.base import Workers
-from ragen.workers.batch import Batch, make_batch
 
 Timer = Callable[[str], AbstractContextManager[None]]
 

@@ -10,10 +10,10 @@ from statistics import fmean, pstdev
 from ragen.algorithms.statistics import best_of, worst_of
 from ragen.config.schema import Config
 from ragen.engine.base import SamplingParams
-from ragen.env.rng import fixed_hash
 from ragen.llm_agent.build import sampling_params
 from ragen.llm_agent.es_manager import EsManager
 from ragen.llm_agent.metrics import rollout_metrics, success_intervals
+from ragen.seeding import fixed_hash
 from ragen.trainer.held_out import PlayedLevels, held_out_metrics
 from ragen.types import Episode, Metrics, group_episodes
 from ragen.workers.base import Workers

@@ -1,4 +1,4 @@
-"""What a trainer asks of its workers: one process (local.py) or many (ray_workers.py)."""
+"""What a trainer asks of its workers: one process (local.py) or many (ray.py)."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import Any, Protocol
 from torch import Tensor
 
 from ragen.engine.base import SamplingParams
+from ragen.learners.batch import Batch
+from ragen.learners.gradients import Gradient
 from ragen.llm_agent.chat import Chat
 from ragen.llm_agent.es_manager import EsManager
 from ragen.types import Episode, Metrics
-from ragen.workers.batch import Batch
-from ragen.workers.gradients import Gradient
 
 
 class Workers(Protocol):

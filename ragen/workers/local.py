@@ -12,18 +12,18 @@ from torch import Tensor
 
 from ragen.config.schema import Config
 from ragen.engine.base import SamplingParams
+from ragen.learners.actor import Actor, score_logprobs
+from ragen.learners.batch import Batch
+from ragen.learners.critic import Critic
+from ragen.learners.cross_scoring import cross_logprobs
+from ragen.learners.gradients import Gradient, component_gradients
+from ragen.learners.reference import Reference
 from ragen.llm_agent.agent_proxy import refuse_when_nothing_fits
 from ragen.llm_agent.build import Agent
 from ragen.llm_agent.chat import Chat
 from ragen.llm_agent.es_manager import EsManager
+from ragen.modeling.lora import has_adapter, load_adapter, merged_state
 from ragen.types import Episode, Metrics
-from ragen.workers.actor import Actor, score_logprobs
-from ragen.workers.batch import Batch
-from ragen.workers.critic import Critic
-from ragen.workers.cross_scoring import cross_logprobs
-from ragen.workers.gradients import Gradient, component_gradients
-from ragen.workers.lora import has_adapter, load_adapter, merged_state
-from ragen.workers.reference import Reference
 
 
 class LocalWorkers:

@@ -13,13 +13,13 @@ import torch
 from torch import Tensor
 
 from ragen.diagnostics.collapse import CollapseDetector, draw_turns, matrix_metrics, prompt_ids
-from ragen.env.rng import Rng
+from ragen.learners.cross_scoring import cross_logprobs
 from ragen.llm_agent.build import build_agent, sampling_params
 from ragen.llm_agent.es_manager import EsManager
+from ragen.seeding import Rng
 from ragen.tracking.glossary import unknown
 from ragen.tracking.timing import Timers
 from ragen.types import Episode, Turn
-from ragen.workers.cross_scoring import cross_logprobs
 from tests.trainer.runs import BANDIT, LAKE, small_config
 
 CONFIG = small_config(Path("unused"))

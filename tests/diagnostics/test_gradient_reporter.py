@@ -10,9 +10,9 @@ from ragen.algorithms.masked import token_weights
 from ragen.algorithms.rollout_filter import fixed_rv_buckets, quantile_buckets
 from ragen.config import load_config
 from ragen.diagnostics.gradient_reporter import analysis_env_set, folds
+from ragen.modeling.packing import pack, packed_attention
 from ragen.tracking.glossary import unknown
 from ragen.trainer.build import build_trainer
-from ragen.workers.packed import pack, packed_attention
 from tests.trainer import runs
 from tests.trainer.runs import LAKE, Run
 

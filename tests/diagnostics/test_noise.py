@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from ragen.diagnostics.noise import Noise, cosine, length_factor, measure_noise
-from ragen.workers.gradients import SKETCH_SIZE, sketch_of
+from ragen.learners.gradients import SKETCH_SIZE, sketch_of
 
 
 def folds_of(signal: torch.Tensor, noise: float, count: int) -> tuple[float, torch.Tensor, torch.Tensor]:

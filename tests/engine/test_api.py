@@ -13,9 +13,10 @@ from urllib.parse import quote
 
 import pytest
 
-from ragen.engine import api, api_protocol
-from ragen.engine.api import ApiEngine, chat_endpoint
-from ragen.engine.api_key import Secret
+from ragen.engine.api import engine as api
+from ragen.engine.api import protocol as api_protocol
+from ragen.engine.api.engine import ApiEngine, chat_endpoint
+from ragen.engine.api.key import Secret
 from ragen.engine.base import Completion, Request, SamplingParams, StopReason
 from ragen.errors import ConfigError, EngineError
 

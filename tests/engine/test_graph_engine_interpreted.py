@@ -16,11 +16,11 @@ pytest.importorskip("triton")
 if np.lib.NumpyVersion(np.__version__) >= "2.4.0":
     pytest.skip("Triton 3.6's interpreter does not know NumPy 2.4", allow_module_level=True)
 
-from ragen.engine import triton_kernels as kernels
 from ragen.engine.base import SamplingParams
-from ragen.engine.graph_engine import GraphEngine
-from ragen.engine.native import NativeEngine
+from ragen.engine.graph.engine import GraphEngine
+from ragen.engine.native.engine import NativeEngine
 from ragen.engine.sampling import BatchParams, sample
+from ragen.modeling.kernels import decoding as kernels
 from tests.engine.test_graph_engine_parts import wide
 from tests.engine.test_native import prompt, request, run
 

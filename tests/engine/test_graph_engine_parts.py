@@ -9,12 +9,12 @@ import pytest
 import torch
 
 from ragen.engine.base import SamplingParams, StopReason
-from ragen.engine.fused import addresses, fuse, why_not
-from ragen.engine.native import NativeEngine, native_engine
-from ragen.engine.pages import PagePool
+from ragen.engine.graph.fused import addresses, fuse, why_not
+from ragen.engine.graph.pages import PagePool
+from ragen.engine.native.engine import NativeEngine, native_engine
 from ragen.engine.prefill import Piece, common_prefix, plan
 from ragen.engine.stopping import StopRules
-from ragen.workers.lora import has_adapter
+from ragen.modeling.lora import has_adapter
 from tests.engine.families import SHAPE, random_model
 from tests.engine.test_native import Letters, prompt
 
@@ -46,7 +46,7 @@ def test_a_page_is_free_when_its_last_holder_drops_it():
 
 
 def test_memory_grows_by_segments_and_goes_when_asked(monkeypatch):
-    monkeypatch.setattr("ragen.engine.pages.SEGMENT_BYTES", 4096)
+    monkeypatch.setattr("ragen.engine.graph.pages.SEGMENT_BYTES", 4096)
     pool = PagePool(1024, CPU)
     first = pool.take(3)
     assert pool.num_bytes == 4096
@@ -190,7 +190,7 @@ def test_on_a_cpu_the_plain_engine_runs():
 
 def test_the_ladder_of_batch_sizes_pads_by_at_most_half():
     pytest.importorskip("triton")
-    from ragen.engine.cuda_decode import batch_ladder, rung
+    from ragen.engine.graph.decode import batch_ladder, rung
 
     assert batch_ladder(200) == [1, 2, 4, 8, 16, 32, 48, 64, 96, 128, 192, 200]
     assert batch_ladder(3) == [1, 2, 3]

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from ragen.engine.base import Request, SamplingParams, StopReason
-from ragen.engine.native import NativeEngine
+from ragen.engine.native.engine import NativeEngine
 from tests.engine.families import FAMILIES, VOCAB, random_model
 
 

@@ -6,9 +6,9 @@ from hypothesis import strategies as st
 
 from ragen.env import make_env
 from ragen.env.bits import moved, moves
-from ragen.env.rng import Rng
 from ragen.env.sokoban.room import Level, generate_level, paint_floor, pull_boxes
 from ragen.env.sokoban.solver import live_cells, moves_by_action, solve
+from ragen.seeding import Rng
 from tests.env.helpers import room, sokoban
 
 SIMPLE = {"num_boxes": 1}

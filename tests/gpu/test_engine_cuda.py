@@ -10,7 +10,7 @@ import torch
 from transformers import AutoModelForCausalLM, LlamaConfig, Qwen2Config, Qwen3Config
 
 from ragen.engine.base import StopReason
-from ragen.engine.native import NativeEngine, native_engine
+from ragen.engine.native.engine import NativeEngine, native_engine
 from tests.engine.families import SHAPE, random_model
 from tests.engine.test_native import forward_entropies, prompt, request, run
 
@@ -139,9 +139,9 @@ def test_greedy_replies_follow_the_models_own_choice(family):
 def test_sampling_equals_the_cpu_method_on_the_same_logits():
     import numpy as np
 
-    from ragen.engine import triton_kernels as kernels
     from ragen.engine.base import SamplingParams
     from ragen.engine.sampling import BatchParams, sample, uniform_noise
+    from ragen.modeling.kernels import decoding as kernels
 
     rows, vocab = 300, 151_936
     torch.manual_seed(1)

@@ -18,7 +18,7 @@ SLOTS, PASS_TOKENS = 256, 8192
 def test_the_graph_pool_is_as_large_as_estimated():
     from transformers import Qwen2Config, Qwen2ForCausalLM
 
-    from ragen.engine.graph_engine import GraphEngine
+    from ragen.engine.graph.engine import GraphEngine
     from ragen.trainer.memory import graph_bytes
 
     shape = Qwen2Config(

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from ragen.engine.native import NativeEngine
+from ragen.engine.native.engine import NativeEngine
 from tests.engine.families import FAMILIES, random_model
 from tests.engine.test_native import forward_logprobs, prompt, request, run
 

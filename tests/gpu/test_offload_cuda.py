@@ -8,10 +8,11 @@ import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
 
-from ragen.workers.fsdp import Rank, ShardTeam, Whole, gathered_state, shard
-from ragen.workers.gradients import component_gradients
-from tests.workers.test_learners import random_batch
-from tests.workers.test_ray_bfloat16 import actor_of, bfloat16_model
+from ragen.distributed.sharding import Whole, gathered_state, shard
+from ragen.distributed.team import Rank, ShardTeam
+from ragen.learners.gradients import component_gradients
+from tests.distributed.test_ray_bfloat16 import actor_of, bfloat16_model
+from tests.learners.test_learners import random_batch
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")]
 

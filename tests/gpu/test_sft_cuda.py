@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from ragen.models.load import load_model
+from ragen.modeling.load import load_model
 from ragen.sft.command import run_sft
 from ragen.sft.config import load_sft
 from ragen.tracking.rundir import read_metrics, read_status

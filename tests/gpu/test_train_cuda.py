@@ -7,12 +7,12 @@ import torch
 
 from ragen.algorithms.entropy import head_logprobs
 from ragen.config import load_config
+from ragen.modeling.packing import pack, packed_attention
+from ragen.modeling.passes import hidden_states, logits_of, masked_rows, masked_targets
 from ragen.trainer.build import build_trainer
-from ragen.workers.model import hidden_states, logits_of, masked_rows, masked_targets
-from ragen.workers.packed import pack, packed_attention
 from tests.engine.families import FAMILIES, random_model
-from tests.workers.test_packed import sequences
-from tests.workers.test_shared_prefix import family_tree, mask_of
+from tests.modeling.test_packing import sequences
+from tests.modeling.test_shared_prefix import family_tree, mask_of
 
 pytestmark = [
     pytest.mark.gpu,

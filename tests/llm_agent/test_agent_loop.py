@@ -10,9 +10,9 @@ import pytest
 from ragen.engine.base import Completion, Request, StopReason
 from ragen.engine.scripted import ScriptedEngine
 from ragen.env import check_env
-from ragen.env.rng import Rng
 from ragen.llm_agent.metrics import rollout_metrics
 from ragen.llm_agent.prompts import INVALID_NOTE
+from ragen.seeding import Rng
 from ragen.types import Episode, Status, group_episodes
 from tests.llm_agent.counting import (
     CountingConfig,

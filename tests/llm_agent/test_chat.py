@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from ragen.errors import ChatTemplateError
 from ragen.llm_agent.chat import FIXED_DATE, Chat
-from ragen.models.load import load_tokenizer
+from ragen.modeling.load import load_tokenizer
 from ragen.models.resolve import TINY_ROOT
 from tests.llm_agent.templates import APPENDABLE, CANNOT_GROW, FAMILIES, family_tokenizer, make_family, make_tokenizer
 

@@ -13,13 +13,13 @@ from transformers import AutoModelForCausalLM, Qwen2Config
 from ragen.config import load_config
 from ragen.config.schema import EnvConfigsConfig, EnvSetConfig
 from ragen.engine.base import Completion, Request
-from ragen.engine.native import NativeEngine
+from ragen.engine.native.engine import NativeEngine
 from ragen.engine.scripted import ScriptedEngine
-from ragen.env.rng import Rng
 from ragen.llm_agent.agent_proxy import forced_prefix
 from ragen.llm_agent.chat import Chat
 from ragen.llm_agent.ctx_manager import to_samples
 from ragen.llm_agent.es_manager import EsManager
+from ragen.seeding import Rng
 from ragen.types import Episode, Sample
 from tests.engine.families import SHAPE
 from tests.llm_agent.counting import RecordingEngine, make_agent, make_seats, make_tag, rollout

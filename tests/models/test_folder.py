@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from ragen.errors import RagenError
+from ragen.modeling.load import load_model, load_tokenizer, load_value_model
 from ragen.models.folder import check_context, longest_context
-from ragen.models.load import load_model, load_tokenizer, load_value_model
 from ragen.models.resolve import TINY_ROOT, resolve_model
 
 WEIGHTS = "model.safetensors"

@@ -12,9 +12,12 @@ PACKAGE = Path(__file__).parents[2] / "ragen"
 
 # Lower layers first. A part may import from its own layer and from those before it.
 LAYERS = [
-    {"types", "errors", "files", "streams", "text", "config"},
+    {"types", "errors", "files", "streams", "text", "seeding", "config"},
     {"env", "algorithms", "tracking", "models"},
+    {"modeling"},
     {"engine", "llm_agent"},
+    {"learners"},
+    {"distributed"},
     {"workers"},
     {"diagnostics", "trainer"},
     {"evaluation", "sft", "sweeps", "legacy"},
@@ -27,7 +30,7 @@ READERS = {"plotting", "viewer"}
 READERS_MAY_IMPORT = {"types", "errors", "files", "text", "config", "algorithms", "tracking"}
 
 # The modules that may import a heavy optional package.
-HOMES = {"vllm": {"engine/vllm.py"}, "ray": {"workers/ray_fsdp.py", "sweeps"}}
+HOMES = {"vllm": {"engine/vllm"}, "ray": {"distributed/ranks.py", "sweeps"}}
 
 WITHOUT_TORCH = ["config", "env", "tracking"] + [reader for reader in sorted(READERS) if (PACKAGE / reader).exists()]
 

@@ -12,7 +12,7 @@ from torch.nn.functional import cross_entropy
 
 from ragen.errors import ConfigError
 from ragen.llm_agent.build import build_chat
-from ragen.models.load import load_model, load_tokenizer
+from ragen.modeling.load import load_model, load_tokenizer
 from ragen.models.resolve import resolve_model
 from ragen.sft import command, data
 from ragen.sft.config import SftConfig, load_sft

@@ -10,7 +10,7 @@ from safetensors.torch import load_file, save_file
 
 from ragen.cli import main
 from ragen.errors import ConfigError, NotFinite
-from ragen.models.finite import non_finite
+from ragen.modeling.finite import non_finite
 from ragen.trainer.build import build_trainer
 from ragen.trainer.checksums import CHECKSUMS, verify
 from tests.trainer.runs import Run, small_config, train

@@ -8,7 +8,7 @@ import torch
 from safetensors.torch import load_file
 
 from ragen.algorithms.rollout_filter import FilterSettings, RolloutFilter
-from ragen.models.load import load_model
+from ragen.modeling.load import load_model
 from ragen.models.resolve import resolve_model
 from ragen.tracking.glossary import unknown
 from ragen.tracking.rundir import read_table

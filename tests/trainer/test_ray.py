@@ -25,7 +25,7 @@ pytestmark = pytest.mark.timeout(600)
 @pytest.fixture(scope="module")
 def ranks(tmp_path_factory) -> Iterator:
     """Three processes that serve the runs of this module."""
-    from ragen.workers.ray_fsdp import Ranks
+    from ragen.distributed.ranks import Ranks
 
     # Processes that a test starts itself need room beside these.
     changes = ("trainer.n_gpus_per_node=3", "ray_kwargs.ray_init.num_cpus=6")

@@ -206,7 +206,7 @@ def test_a_node_that_dies_takes_the_process_along_and_the_status_says_so(tmp_pat
 
 
 def test_a_head_is_gone_only_after_a_while():
-    from ragen.workers.ray_fsdp import HEAD_GONE_S, Head  # needs Ray
+    from ragen.distributed.ranks import HEAD_GONE_S, Head  # needs Ray
 
     with socket.create_server(("127.0.0.1", 0)) as server:
         head = Head(f"127.0.0.1:{server.getsockname()[1]}")

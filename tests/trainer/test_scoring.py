@@ -6,10 +6,10 @@ from collections import Counter
 import pytest
 import torch
 
+from ragen.learners.batch import make_batch
 from ragen.trainer.scoring import _add_turns, data_metrics, drawn_samples, samples_of
 from ragen.trainer.validation import mean_metrics, reward_statistics
 from ragen.types import Episode, Group, Sample, Status, Turn
-from ragen.workers.batch import make_batch
 from tests.trainer.runs import LAKE, small_config
 
 

@@ -12,10 +12,10 @@ import torch
 pytest.importorskip("vllm")
 
 from ragen.engine.base import Completion, Engine, Request, SamplingParams, StopReason
-from ragen.engine.native import NativeEngine
-from ragen.engine.vllm import VllmEngine
+from ragen.engine.native.engine import NativeEngine
+from ragen.engine.vllm.engine import VllmEngine
 from ragen.errors import ConfigError, EngineError
-from ragen.models.load import load_model, load_tokenizer
+from ragen.modeling.load import load_model, load_tokenizer
 from ragen.models.resolve import resolve_model
 from ragen.workers.local import text_logprobs
 

@@ -38,7 +38,7 @@ GRPO = ("algorithm.adv_estimator=grpo", "agent_proxy.max_turn=3")
 @pytest.fixture(scope="module")
 def ranks(tmp_path_factory) -> Iterator:
     """Two processes that serve the runs of this module, and room for those of runs that fail."""
-    from ragen.workers.ray_fsdp import Ranks
+    from ragen.distributed.ranks import Ranks
 
     config = small_config(tmp_path_factory.mktemp("ranks"), TWO, "ray_kwargs.ray_init.num_cpus=4")
     found = Ranks(config, device="cpu")

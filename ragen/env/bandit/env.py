@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from ragen.env.base import Env, StepResult
 from ragen.env.options import require
-from ragen.env.rng import Rng
+from ragen.seeding import Rng
 
 # (low-risk arm, high-risk arm). The test names share no word with the training names, so that a policy that only
 # learned names by heart shows.

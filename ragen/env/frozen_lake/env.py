@@ -19,7 +19,7 @@ from ragen.env.board import (
 )
 from ragen.env.frozen_lake.lake import ACTIONS, Lake, generate_lake, moves_by_action, solve
 from ragen.env.options import require, require_symbols
-from ragen.env.rng import Rng
+from ragen.seeding import Rng
 
 if TYPE_CHECKING:
     import numpy as np

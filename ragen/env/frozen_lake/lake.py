@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ragen.env.bits import flood, moves, shortest_walk
-from ragen.env.rng import Rng
 from ragen.errors import ConfigError
+from ragen.seeding import Rng
 
 ACTIONS = {1: "Left", 2: "Down", 3: "Right", 4: "Up"}
 MAX_ATTEMPTS = 1000

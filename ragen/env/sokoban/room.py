@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from ragen.env.bits import flood, moves, singles, to_row_col
-from ragen.env.rng import Rng
 from ragen.errors import ConfigError
+from ragen.seeding import Rng
 
 MAX_ROOMS = 20_000
 """Rooms tried before a configuration counts as impossible; a usual one succeeds within the first few."""

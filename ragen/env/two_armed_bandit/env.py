@@ -7,7 +7,7 @@ from typing import Annotated
 
 from ragen.env.base import Env, StepResult
 from ragen.env.options import require
-from ragen.env.rng import Rng
+from ragen.seeding import Rng
 
 LOW, HIGH = 1, 2  # action ids; only the order of the names in the text changes with the seed
 STD = 0.1

@@ -1,0 +1,110 @@
+"""Ranks that share the samples of each mini batch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import accumulate
+from typing import Any, TypeVar
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.distributed.device_mesh import DeviceMesh
+
+from ragen.learners.batch import Batch
+from ragen.learners.team import Cut
+from ragen.modeling.packing import by_beginning, shared_with_previous
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Rank:
+    """This process among those that train together."""
+
+    number: int
+    world_size: int
+    mesh: DeviceMesh
+    dtype: torch.dtype
+    """Of gathered and of saved weights: bfloat16 on a GPU, float32 on a CPU, as in one process."""
+    is_balanced: bool
+    """Ranks get similar numbers of tokens, not only of samples."""
+    beat: Callable[[], None]
+    """Called after each piece of work, for whoever watches."""
+
+    @property
+    def device(self) -> str:
+        return self.mesh.device_type
+
+
+def deal(sequences: Sequence[Sequence[int]], num_ranks: int, *, is_balanced: bool) -> list[list[int]]:
+    """Indices of the samples of each rank; every sample is dealt once, some ranks may get none.
+
+    All samples stand in a row, common beginnings together, which is cut into stretches of equal work; a sample goes
+    where its middle is. A beginning that it shares with the one before it costs nothing, so work is what is left.
+
+    [5, 6], [1], [5, 7, 8], two ranks -> [[1, 0], [2]]: 3 and 3 tokens
+    """
+    order = by_beginning(sequences)
+    sizes = [1] * len(order)
+    if is_balanced:
+        shared = shared_with_previous(sequences, order)
+        sizes = [max(1, len(sequences[i]) - count) for i, count in zip(order, shared, strict=True)]
+    parts: list[list[int]] = [[] for _ in range(num_ranks)]
+    for index, size, end in zip(order, sizes, accumulate(sizes), strict=True):
+        parts[int(num_ranks * (end - size / 2) / sum(sizes))].append(index)
+    return parts
+
+
+class Root(nn.Module):
+    """The outermost module of a model in parts. What is computed in its forward pass may use every layer."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, compute: Callable[[], T]) -> T:
+        return compute()
+
+
+class ShardTeam:
+    """Ranks share the samples of each mini batch; `root` is None for a model that each of them holds whole."""
+
+    def __init__(self, rank: Rank, root: Root | None = None) -> None:
+        self.rank, self.root = rank, root
+
+    def device_of(self, model: Any) -> torch.device:
+        return torch.device(self.rank.device)
+
+    def passes(self, batch: Batch, cut: Cut) -> Iterator[tuple[list[int], Batch]]:
+        rank, lengths = self.rank, batch.lengths
+        parts = deal(batch.ids, rank.world_size, is_balanced=rank.is_balanced)
+        cuts = [cut([batch.ids[i] for i in part]) if part else [] for part in parts]
+        own = [[parts[rank.number][i] for i in chosen] for chosen in cuts[rank.number]]
+        for chosen in own:
+            yield chosen, batch.select(chosen)
+            rank.beat()
+        for _ in range(len(own), max(map(len, cuts))):
+            yield [], _weightless(batch.select([lengths.index(min(lengths))]))
+            rank.beat()
+
+    def run(self, compute: Callable[[], T]) -> T:
+        return compute() if self.root is None else self.root(compute)
+
+    def sum(self, numbers: Mapping[str, float]) -> dict[str, float]:
+        totals = torch.tensor(list(numbers.values()), dtype=torch.float64)
+        dist.all_reduce(totals)
+        return dict(zip(numbers, totals.tolist(), strict=True))
+
+    def sum_tensors(self, tensors: Sequence[Tensor]) -> list[Tensor]:
+        for tensor in tensors:
+            dist.all_reduce(tensor)
+        return list(tensors)
+
+
+def _weightless(batch: Batch) -> Batch:
+    """The same samples without any weight in losses and metrics."""
+    if batch.weights is None or batch.mean_weights is None:
+        return batch
+    return replace(batch, weights=batch.weights * 0, mean_weights=batch.mean_weights * 0)

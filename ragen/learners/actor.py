@@ -1,0 +1,145 @@
+"""The policy: log-probs of sampled tokens, and the update."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils.checkpoint import checkpoint
+
+from ragen.algorithms.entropy import CHUNK_SIZE, head_logprobs
+from ragen.algorithms.kl import full_kl, token_kl
+from ragen.algorithms.losses import POLICY_LOSSES
+from ragen.config.actor_rollout_ref import ActorConfig
+from ragen.learners.batch import Batch
+from ragen.learners.learner import Learner, for_each_micro_batch, scatter
+from ragen.learners.reference import Reference
+from ragen.learners.team import SOLO, Team
+from ragen.modeling.fused_layers import fusable_head
+from ragen.modeling.load import to_device
+from ragen.modeling.packing import Packing, packed_attention
+from ragen.modeling.passes import hidden_states, logits_of, masked_rows, masked_targets
+from ragen.modeling.rows import take_rows
+from ragen.types import Metrics
+
+
+def masked_hidden(model: Any, batch: Batch, ids: Tensor, packing: Packing) -> Tensor:
+    """Hidden states from which the masked tokens were drawn, [masked tokens, dim]."""
+    return take_rows(hidden_states(model, ids, packing), masked_rows(batch.mask, packing))
+
+
+def sampled_logprobs(
+    model: Any, hidden: Tensor, batch: Batch, *, temperature: float, chunk_size: int
+) -> tuple[Tensor, Tensor]:
+    """Log-prob and entropy of the masked tokens, [masked tokens]; only their logits are computed."""
+    targets = to_device(masked_targets(batch.ids, batch.mask), hidden.device)
+    if (weight := fusable_head(model)) is not None and len(hidden):
+        from ragen.modeling.kernels.training import head_logprobs as fused_logprobs
+
+        return fused_logprobs(hidden, weight, targets, temperature=temperature, chunk_size=min(chunk_size, CHUNK_SIZE))
+    return head_logprobs(hidden, partial(logits_of, model), targets, temperature=temperature, chunk_size=chunk_size)
+
+
+def score_logprobs(
+    model: Any, batch: Batch, *, temperature: float, max_samples: int, team: Team = SOLO
+) -> tuple[Tensor, Tensor]:
+    """Log-probs and entropies without gradient, [batch, seq] on the CPU."""
+
+    def score(micro: Batch, ids: Tensor, packing: Packing) -> tuple[Tensor, ...]:
+        hidden = masked_hidden(model, micro, ids, packing)
+        return sampled_logprobs(model, hidden, micro, temperature=temperature, chunk_size=CHUNK_SIZE)
+
+    logprobs, entropies = for_each_micro_batch(model, batch, max_samples=max_samples, score=score, team=team)
+    return logprobs, entropies
+
+
+class Actor(Learner):
+    """The policy and its optimizer."""
+
+    config: ActorConfig
+
+    def __init__(
+        self,
+        model: Any,
+        config: ActorConfig,
+        *,
+        temperature: float,
+        total_steps: int,
+        seed: int = 0,
+        reference: Reference | None = None,
+        team: Team = SOLO,
+    ) -> None:
+        super().__init__(model, config, total_steps=total_steps, seed=seed, team=team)
+        self.temperature, self.reference = temperature, reference
+        # Without chunking the logits of a micro batch exist at once: faster while they are small.
+        self.chunk_size = CHUNK_SIZE if config.entropy_from_logits_with_chunking else 2**31 - 1
+
+    def update(self, batch: Batch, *, step: int) -> Metrics:
+        """Policy loss - entropy_coeff * entropy + kl_loss_coef * KL, one optimizer step per mini batch."""
+        metrics = self.train_on(batch, step=step, loss_of=self.loss)
+        if self.config.use_kl_loss:
+            metrics["kl_coef"] = self.config.kl_loss_coef
+        return {name if "/" in name else f"actor/{name}": value for name, value in metrics.items()}
+
+    def loss(self, batch: Batch, ids: Tensor, packing: Packing) -> tuple[Tensor, dict[str, float]]:
+        """The micro batch's share of the total loss."""
+        terms, metrics = self.terms(batch, ids, packing)
+        task, *others = terms.values()
+        return sum(others, start=task), metrics
+
+    def terms(self, batch: Batch, ids: Tensor, packing: Packing) -> tuple[dict[str, Tensor], dict[str, float]]:
+        """The parts of the loss, with their weights and signs: task, entropy and kl."""
+        config, device = self.config, ids.device
+
+        def on_device(tensor: Tensor | None) -> Tensor:
+            assert tensor is not None, "the batch was not scored"
+            return to_device(tensor, device)
+
+        hidden = masked_hidden(self.model, batch, ids, packing)
+        flat_logprobs, flat_entropies = sampled_logprobs(
+            self.model, hidden, batch, temperature=self.temperature, chunk_size=self.chunk_size
+        )
+        mask, weights, mean_weights = map(on_device, (batch.mask, batch.weights, batch.mean_weights))
+        logprobs, entropies = scatter(flat_logprobs, mask), scatter(flat_entropies, mask)
+        token_loss, token_metrics = POLICY_LOSSES[config.policy_loss](
+            logprobs,
+            on_device(batch.old_logprobs),
+            on_device(batch.advantages),
+            mask,
+            clip_low=config.clip_ratio_low,
+            clip_high=config.clip_ratio_high,
+            clip_c=config.clip_ratio_c,
+        )
+        if batch.importance is not None:
+            token_loss = token_loss * on_device(batch.importance)
+        policy, entropy = (token_loss * weights).sum(), (entropies * weights).sum()
+        terms = {"task": policy, "entropy": -config.entropy_coeff * entropy}
+        metrics = {name: (values * mean_weights).sum().item() for name, values in token_metrics.items()}
+        metrics |= {"actor/pg_loss": policy.item(), "actor/entropy_loss": entropy.item()}
+        if config.use_kl_loss:
+            if config.kl_loss_type == "full":
+                token_kls = scatter(self.full_kl(hidden, batch, ids, packing), mask)
+            else:
+                token_kls = token_kl(logprobs, on_device(batch.ref_logprobs), config.kl_loss_type)
+            kl = (token_kls * weights).sum()
+            terms["kl"] = config.kl_loss_coef * kl
+            metrics |= {"actor/kl_loss": kl.item()}
+        return terms, metrics
+
+    def full_kl(self, hidden: Tensor, batch: Batch, ids: Tensor, packing: Packing) -> Tensor:
+        """Exact KL to the reference at the masked tokens, [masked tokens]; both distributions a chunk at a time."""
+        reference = self.reference
+        assert reference is not None, "no reference model was loaded"
+        with torch.no_grad(), reference.serving(), packed_attention(reference.model, packing):
+            ref_hidden = reference.team.run(partial(masked_hidden, reference.model, batch, ids, packing))
+
+        def chunk_kl(states: Tensor, ref_states: Tensor) -> Tensor:
+            # Adapters leave the output layer alone, so the reference needs no switching here.
+            logits = logits_of(self.model, states), logits_of(reference.model, ref_states).detach()
+            ours, theirs = (torch.log_softmax(z.float() / self.temperature, dim=-1) for z in logits)
+            return full_kl(ours, theirs)
+
+        chunks = zip(hidden.split(CHUNK_SIZE), ref_hidden.split(CHUNK_SIZE), strict=True)
+        return torch.cat([checkpoint(chunk_kl, *chunk, use_reentrant=False) for chunk in chunks])  # type: ignore[misc]

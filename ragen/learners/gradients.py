@@ -1,0 +1,136 @@
+"""Gradients of the parts of the actor's loss, part by part and bucket by bucket, without touching the actor.
+
+Every bucket of samples comes in folds (whole groups). The gradient of a bucket is summed in float32 and measured
+exactly; of each fold only a sketch is kept, a few thousand numbers from which lengths and angles between folds,
+buckets and parts follow to about 2 %. So two gradients of full size exist at a time, however many folds there are:
+the one that an update needs as well, and the sum over the buckets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import torch
+from torch import Tensor
+
+from ragen.algorithms.masked import token_weights
+from ragen.learners.actor import Actor
+from ragen.learners.batch import Batch
+from ragen.learners.team import gathered
+from ragen.modeling.packing import pack, packed_attention
+from ragen.seeding import fixed_hash
+
+COMPONENTS = ("task", "entropy", "kl")
+SKETCH_SIZE = 4099
+"""Numbers in a sketch: lengths are off by about sqrt(2 / 4099) / 2 = 1.1 %, cosines by 0.016. A prime, so that no
+dimension of a model falls into the same place again and again."""
+
+
+@dataclass(kw_only=True, slots=True)
+class Gradient:
+    """What is known of the gradient of one part of the loss over one bucket."""
+
+    norm: float
+    loss: float
+    sketches: Tensor
+    """[folds, SKETCH_SIZE] They add up to the sketch of the bucket's gradient."""
+    masses: Tensor
+    """[folds] Tokens or sequences of each fold, whichever the loss is a mean over."""
+
+
+def component_gradients(
+    actor: Actor, batch: Batch, buckets: Mapping[str, Sequence[Sequence[int]]]
+) -> dict[str, dict[str, Gradient]]:
+    """Component -> bucket -> gradient, with the bucket `all` for the whole batch; components that are off are missing.
+
+    `buckets` holds the samples of each fold of each bucket; every sample is in exactly one. The loss of a bucket is
+    the mean over the bucket in the sense of loss_agg_mode, so that of the batch is the weighted sum of the buckets'.
+    """
+    config = actor.config
+    is_on = {"task": True, "entropy": config.entropy_coeff != 0, "kl": config.use_kl_loss}
+    devices = [actor.device] if actor.device.type == "cuda" else []
+    actor.model.train()
+    try:
+        with torch.random.fork_rng(devices=devices):
+            return {name: _all_buckets(actor, batch, buckets, name) for name in COMPONENTS if is_on[name]}
+    finally:
+        actor.model.eval()
+
+
+def _all_buckets(
+    actor: Actor, batch: Batch, buckets: Mapping[str, Sequence[Sequence[int]]], component: str
+) -> dict[str, Gradient]:
+    mode, horizon = actor.config.loss_agg_mode, batch.mask.shape[1]
+    whole = [torch.zeros_like(weight) for weight in actor.optimizer.masters.values()]
+    found: dict[str, Gradient] = {}
+    for name, folds in buckets.items():
+        bucket = batch.select([index for fold in folds for index in fold])
+        bucket.weights = token_weights(bucket.mask, mode, horizon=horizon)
+        bucket.mean_weights = token_weights(bucket.mask, "token-mean")
+        loss, start = 0.0, 0
+        sums, masses = [torch.zeros(SKETCH_SIZE)], []
+        for fold in folds:
+            part = bucket.select(range(start, start + len(fold)))
+            start += len(fold)
+            loss += _add_fold(actor, part, component)
+            sums.append(_sketch(actor.optimizer.gradients()))
+            masses.append(_mass(part, mode))
+        total = actor.optimizer.gradients()
+        found[name] = Gradient(
+            norm=_norm(total), loss=loss, sketches=torch.stack(sums).diff(dim=0), masses=torch.tensor(masses)
+        )
+        share = sum(masses) / _mass(batch, mode)
+        for place, gradient in total.items():
+            whole[place].add_(gradient, alpha=share)
+        actor.optimizer.clear()
+    shares = [(gradient.masses.sum() / _mass(batch, mode)).item() for gradient in found.values()]
+    parts = list(zip(shares, found.values(), strict=True))
+    found["all"] = Gradient(
+        norm=_norm(dict(enumerate(whole))),
+        loss=sum(share * gradient.loss for share, gradient in parts),
+        sketches=torch.cat([share * gradient.sketches for share, gradient in parts]),
+        masses=torch.cat([gradient.masses for _, gradient in parts]),
+    )
+    return found
+
+
+def _add_fold(actor: Actor, fold: Batch, component: str) -> float:
+    """Add a fold's gradient to those of the optimizer, which steps are made from; the fold's loss."""
+    loss = 0.0
+    for micro in actor.micro_batches(fold):
+        ids, packing = pack(micro.ids, actor.device, mask=micro.mask)
+        with packed_attention(actor.model, packing):
+            terms, _ = actor.team.run(partial(actor.terms, micro, ids, packing))
+            terms[component].backward()
+        loss += terms[component].item()
+    return actor.team.sum({"loss": loss})["loss"]
+
+
+def _mass(batch: Batch, loss_agg_mode: str) -> float:
+    """What a mean over the batch divides by: its sequences, or its tokens."""
+    lengths = batch.mask.sum(-1)
+    return float((lengths > 0).sum() if loss_agg_mode.startswith("seq") else lengths.sum())
+
+
+def _sketch(gradients: Mapping[int, Tensor]) -> Tensor:
+    return torch.stack([sketch_of(gathered(gradient), place) for place, gradient in gradients.items()]).sum(0).cpu()
+
+
+def sketch_of(tensor: Tensor, place: int) -> Tensor:
+    """A random linear map to SKETCH_SIZE numbers that keeps lengths; `place` numbers the weight.
+
+    The entries get random signs, fixed by `place`, and every SKETCH_SIZE-th one is summed (count sketch, Charikar et
+    al. 2002).
+    """
+    flat = tensor.detach().flatten()
+    generator = torch.Generator(flat.device).manual_seed(fixed_hash("gradient sketch", place) % 2**63)
+    signs = torch.randint(0, 2, flat.shape, generator=generator, device=flat.device, dtype=torch.int8)
+    signed = flat.float() * (2 * signs - 1)
+    return torch.nn.functional.pad(signed, (0, -len(signed) % SKETCH_SIZE)).view(-1, SKETCH_SIZE).sum(0)
+
+
+def _norm(gradients: Mapping[int, Tensor]) -> float:
+    norms = torch.stack(torch._foreach_norm(list(gradients.values())))
+    return gathered(torch.linalg.vector_norm(norms)).item()

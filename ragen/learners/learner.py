@@ -1,0 +1,204 @@
+"""What actor and critic share: the walk over mini and micro batches, and saving."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from itertools import accumulate
+from math import isfinite
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ragen.algorithms.masked import token_weights
+from ragen.errors import NotFinite
+from ragen.learners.batch import Batch, micro_batches
+from ragen.learners.optimizer import Optimizer
+from ragen.learners.team import SOLO, Team
+from ragen.modeling.finite import check_finite, describe, non_finite, save_tensors
+from ragen.modeling.lora import has_adapter, merged_state, save_adapter
+from ragen.modeling.packing import Packing, pack, packed_attention
+from ragen.seeding import Rng, fixed_hash
+from ragen.types import Metrics
+
+OPTIMIZER_FILE = "optimizer.safetensors"
+
+MAX_LOST = 3
+"""Updates in a row without any finite gradient that stop a run. Single steps are skipped, as verl does, and counted."""
+ADVICE = "Lower the learning rate (optim.lr of the {}), or look at the rewards and advantages of that step."
+
+
+def even_sizes(num_samples: int, size: int) -> list[int]:
+    """As few parts as `size` allows, as equal as possible: every sample has about the same weight in an epoch.
+
+    10 samples, size 4 -> [4, 3, 3]
+    """
+    count = -(-num_samples // size)
+    each, rest = divmod(num_samples, count)
+    return [each + (number < rest) for number in range(count)]
+
+
+def full_sizes(num_samples: int, size: int) -> list[int]:
+    """Full parts and what is left, as verl cuts them.
+
+    10 samples, size 4 -> [4, 4, 2]
+    """
+    return [min(size, num_samples - start) for start in range(0, num_samples, size)]
+
+
+MINI_BATCH_SIZES: dict[str, Callable[[int, int], list[int]]] = {"even": even_sizes, "full": full_sizes}
+
+
+def mini_batches(sizes: Sequence[int], *, num_epochs: int, shuffle: bool, seed: int) -> Iterator[list[int]]:
+    """Indices of each optimizer step, in order or shuffled.
+
+    sizes [3, 2] -> [0, 1, 2], [3, 4]
+    """
+    ends = list(accumulate(sizes))
+    for epoch in range(num_epochs):
+        order = list(range(sum(sizes)))
+        if shuffle:
+            Rng(seed, "mini batches", epoch).shuffle(order)
+        yield from (order[end - size : end] for size, end in zip(sizes, ends, strict=True))
+
+
+class Learner:
+    """A model, its optimizer, and how it goes through a batch. `config` is the actor's or the critic's.
+
+    `seed` and the step fix the order of shuffled mini batches.
+    """
+
+    def __init__(self, model: Any, config: Any, *, total_steps: int, seed: int = 0, team: Team = SOLO) -> None:
+        self.model, self.config, self.seed, self.team = model, config, seed, team
+        self.device = team.device_of(model)
+        self.num_lost = 0
+        """Updates in a row without any finite gradient."""
+        self.optimizer = Optimizer(model, config.optim, grad_clip=config.grad_clip, total_steps=total_steps)
+
+    def train_on(
+        self,
+        batch: Batch,
+        *,
+        step: int,
+        loss_of: Callable[[Batch, Tensor, Packing], tuple[Tensor, dict[str, float]]],
+    ) -> Metrics:
+        """One optimizer step for each mini batch.
+
+        `loss_of(micro batch, packed ids, packing)` returns the micro batch's share of the loss of its mini batch and
+        its share of the metrics; the weights of the tokens belong to the mini batch, so shares simply add up.
+        """
+        config = self.config
+        self.model.train()
+        sums: dict[str, float] = defaultdict(float)
+        norms: list[float] = []
+        horizon = batch.mask.shape[1]
+        parts = list(
+            mini_batches(
+                MINI_BATCH_SIZES[config.mini_batch_sizes](len(batch), config.ppo_mini_batch_size),
+                num_epochs=config.ppo_epochs,
+                shuffle=config.shuffle,
+                seed=fixed_hash(self.seed, step),
+            )
+        )
+        for indices in parts:
+            mini = batch.select(indices)
+            mini.weights = token_weights(mini.mask, config.loss_agg_mode, horizon=horizon)
+            mini.mean_weights = token_weights(mini.mask, "token-mean")
+            for micro in self.micro_batches(mini):
+                ids, packing = pack(micro.ids, self.device, mask=micro.mask)
+                with packed_attention(self.model, packing):
+                    loss, shares = self.team.run(partial(loss_of, micro, ids, packing))
+                    loss.backward()
+                for name, share in shares.items():
+                    sums[name] += share
+            norms.append(self.optimizer.step(step))
+        self.model.eval()
+        finite = [norm for norm in norms if isfinite(norm)]
+        self.check(step, is_lost=not finite)
+        return {name: total / len(parts) for name, total in self.team.sum(sums).items()} | {
+            "grad_norm": sum(finite) / max(1, len(finite)),
+            "lr": self.optimizer.learning_rate(step),
+            "skipped_steps": float(len(norms) - len(finite)),
+        }
+
+    def check(self, step: int, *, is_lost: bool) -> None:
+        """Stop when weights are no numbers any more, or when update after update had no finite gradient at all."""
+        name = type(self).__name__.lower()
+        found = set(non_finite(self.optimizer.weights))
+        totals = self.team.sum({key: float(key in found) for key in self.optimizer.weights})
+        if names := [key for key, total in totals.items() if total]:
+            raise NotFinite(
+                f"The weights of the {name} are not finite after the update of step {step}: "
+                f"{describe(names, len(totals))}. {ADVICE.format(name)}"
+            )
+        self.num_lost = self.num_lost + 1 if is_lost else 0
+        if self.num_lost >= MAX_LOST:
+            raise NotFinite(
+                f"No gradient of the {name} was finite in {MAX_LOST} updates in a row, up to step {step}: nothing is "
+                f"learned. {ADVICE.format(name)}"
+            )
+
+    def micro_batches(self, batch: Batch) -> Iterator[Batch]:
+        """The samples of each of this process's forward and backward passes."""
+        config = self.config
+
+        def cut(sequences: Sequence[Sequence[int]]) -> list[list[int]]:
+            if config.use_dynamic_bsz:
+                return micro_batches(sequences, max_tokens=config.ppo_max_token_len_per_gpu)
+            return micro_batches(sequences, max_samples=config.ppo_micro_batch_size_per_gpu)
+
+        for _, micro in self.team.passes(batch, cut):
+            yield micro
+
+    def save(self, folder: Path, tokenizer: Any, *, with_optimizer: bool) -> None:
+        """A Hugging Face directory, and beside it what an exact resume needs."""
+        save_model(self.model, folder, tokenizer)
+        if with_optimizer:
+            save_tensors(self.optimizer.state(), folder / OPTIMIZER_FILE)
+
+    def load_optimizer(self, folder: Path) -> None:
+        self.optimizer.load_file(folder / OPTIMIZER_FILE)
+
+
+def save_model(model: Any, folder: Path, tokenizer: Any) -> None:
+    """A Hugging Face directory with whole weights; adapters are merged into them and saved beside them."""
+    check_finite(model.state_dict(), f"{folder.name}/model.safetensors")
+    if has_adapter(model):
+        model.save_pretrained(folder, state_dict=merged_state(model))
+        save_adapter(model, folder)
+    else:
+        model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+
+
+def for_each_micro_batch(
+    model: Any,
+    batch: Batch,
+    *,
+    max_samples: int,
+    score: Callable[[Batch, Tensor, Packing], tuple[Tensor, ...]],
+    team: Team = SOLO,
+) -> list[Tensor]:
+    """Scores without gradient, as [batch, seq] tensors on the CPU; `score` returns values of the masked tokens."""
+    device = team.device_of(model)
+    parts: list[tuple[list[int], Tensor, tuple[Tensor, ...]]] = []
+    with torch.no_grad():
+        for chosen, micro in team.passes(batch, partial(micro_batches, max_samples=max_samples)):
+            ids, packing = pack(micro.ids, device, mask=micro.mask)
+            with packed_attention(model, packing):
+                parts.append((chosen, micro.mask, team.run(partial(score, micro, ids, packing))))
+    results = [torch.zeros_like(batch.mask) for _ in parts[0][2]]
+    # Fetched only now: the CPU prepares a pass while the GPU is at work on the one before.
+    for chosen, mask, scores in parts:
+        for result, flat in zip(results, scores if chosen else (), strict=bool(chosen)):
+            result[torch.tensor(chosen), : mask.shape[1]] = scatter(flat.float().cpu(), mask)
+    return team.sum_tensors(results)
+
+
+def scatter(flat: Tensor, mask: Tensor) -> Tensor:
+    """Values of the masked tokens back in [batch, seq], zeros elsewhere; differentiable."""
+    zeros = torch.zeros(mask.shape, dtype=flat.dtype, device=flat.device)
+    return zeros.masked_scatter(mask.bool().to(flat.device), flat)

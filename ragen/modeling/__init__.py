@@ -1,0 +1,1 @@
+"""Running any Hugging Face decoder; nothing here knows reinforcement learning."""

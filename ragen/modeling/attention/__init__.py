@@ -1,0 +1,1 @@
+"""Attention functions that models are switched to, one file each."""

@@ -1,0 +1,168 @@
+"""Attention of packed sequences where there is no kernel for it: padded, in calls of sequences of similar size."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+from torch.nn.functional import scaled_dot_product_attention
+from torch.nn.utils.rnn import pad_sequence
+
+from ragen.modeling.rows import take_rows
+
+CALL_COST = 2**14
+"""What one more call of padded attention costs, in pairs of query and key (measured with the embedded models)."""
+MAX_PAIRS = 2**26
+"""Pairs in one call: the mask that common beginnings need has a number for each, 256 MB in float32."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bucket:
+    """Sequences whose attention is computed in one call."""
+
+    places: Tensor
+    """[sequences, queries] Position of each query in its sequence; padding asks from position 0."""
+    is_query: Tensor
+    """[sequences, queries] False on padding."""
+    keys: Tensor
+    """[sequences, keys] Index of each token in the row; padding points at token 0, which causality hides."""
+    masks: dict[tuple[int | None, torch.dtype], Tensor | None] = field(default_factory=dict)
+
+    @property
+    def queries(self) -> Tensor:
+        """[sequences, queries] Index of each query in the row."""
+        return self.keys.gather(1, self.places)
+
+    def mask(self, window: int | None, dtype: torch.dtype) -> Tensor | None:
+        """0 where a query may look and -inf elsewhere, [sequences or 1, 1, queries, keys]; None: plainly causal."""
+        if (window, dtype) not in self.masks:
+            self.masks[window, dtype] = self._make_mask(window, dtype)
+        return self.masks[window, dtype]
+
+    def _make_mask(self, window: int | None, dtype: torch.dtype) -> Tensor | None:
+        num_queries, num_keys = self.places.shape[1], self.keys.shape[1]
+        places = torch.arange(num_queries, device=self.keys.device)[None]
+        is_plain = num_queries == num_keys and bool(((self.places == places) | ~self.is_query).all())
+        if is_plain and (window is None or num_keys <= window):
+            return None
+        places = (places if is_plain else self.places)[:, None, :, None]
+        keys = torch.arange(num_keys, device=places.device)
+        is_hidden = keys > places
+        if window is not None:
+            is_hidden |= keys <= places - window
+        return torch.zeros(is_hidden.shape, dtype=dtype, device=places.device).masked_fill_(is_hidden, float("-inf"))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Layout:
+    """How the tokens of a row get into buckets and back."""
+
+    buckets: list[Bucket]
+    queries: Tensor
+    """Index in the row of each query of all buckets, one after another."""
+    keys: Tensor
+    back: Tensor
+    """[asking tokens] Index among the queries of each token that asks, in the order of the row."""
+
+
+def lay_out(to_padded: Tensor, asking: Tensor) -> Layout:
+    """Buckets of sequences with similar numbers of asking tokens, given by their index in the flattened padded form."""
+    device = to_padded.device
+    to_padded = to_padded.cpu()
+    is_asking = torch.zeros(to_padded.shape, dtype=torch.bool)
+    is_asking.view(-1)[asking.cpu()] = True
+    places = [row.nonzero()[:, 0] for row in is_asking]
+    sizes = [(len(place), int(place[-1]) + 1 if len(place) else 0) for place in places]
+    buckets: list[Bucket] = []
+    for members in _cut_buckets(sizes):
+        padded = pad_sequence([places[i] for i in members], batch_first=True)
+        counts = torch.tensor([sizes[i][0] for i in members])
+        buckets.append(
+            Bucket(
+                places=padded.to(device),
+                is_query=(torch.arange(padded.shape[1]) < counts[:, None]).to(device),
+                keys=to_padded[members, : max(sizes[i][1] for i in members)].to(device),
+            )
+        )
+    queries = torch.cat([bucket.queries.flatten() for bucket in buckets])
+    is_query = torch.cat([bucket.is_query.flatten() for bucket in buckets]).nonzero()[:, 0]
+    return Layout(
+        buckets=buckets,
+        queries=queries,
+        keys=torch.cat([bucket.keys.flatten() for bucket in buckets]),
+        back=is_query[queries[is_query].argsort()],
+    )
+
+
+def _cut_buckets(sizes: Sequence[tuple[int, int]]) -> list[list[int]]:
+    """Members of each bucket, from the numbers of queries and keys of each sequence; without queries it is left out.
+
+    Sorted by queries and cut where the padding that is saved is worth more than a call.
+    """
+    order = sorted((i for i, (queries, _) in enumerate(sizes) if queries), key=lambda i: -sizes[i][0])
+    # best[n]: the least cost of the first n sequences, and where the last bucket of that cut begins.
+    best: list[tuple[int, int]] = [(0, 0)]
+    for end in range(1, len(order) + 1):
+        choices: list[tuple[int, int]] = []
+        most_keys = 0
+        for start in reversed(range(end)):
+            queries, keys = sizes[order[start]]
+            most_keys = max(most_keys, keys)
+            pairs = (end - start) * queries * most_keys
+            if pairs > MAX_PAIRS and choices:
+                break
+            choices.append((best[start][0] + pairs + CALL_COST, start))
+        best.append(min(choices))
+    buckets: list[list[int]] = []
+    end = len(order)
+    while end:
+        start = best[end][1]
+        buckets.append(order[start:end])
+        end = start
+    return buckets
+
+
+def attend_padded(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    layout: Layout,
+    scaling: float | None,
+    dropout: float,
+    window: int | None,
+    softcap: float | None,
+) -> Tensor:
+    def laid_out(tensor: Tensor, index: Tensor, shapes: list[torch.Size]) -> list[Tensor]:
+        """[1, head, tokens, dim] -> [sequences, head, tokens, dim] for each bucket."""
+        # One look-up for all buckets: the gradient of each would be a tensor of all tokens.
+        parts = take_rows(tensor[0].transpose(0, 1), index).split([shape.numel() for shape in shapes])
+        return [part.unflatten(0, shape).transpose(1, 2) for part, shape in zip(parts, shapes, strict=True)]
+
+    buckets = layout.buckets
+    key_shapes = [bucket.keys.shape for bucket in buckets]
+    qs = laid_out(query, layout.queries, [bucket.places.shape for bucket in buckets])
+    ks, vs = laid_out(key, layout.keys, key_shapes), laid_out(value, layout.keys, key_shapes)
+    outs: list[Tensor] = []
+    for bucket, q, k, v in zip(buckets, qs, ks, vs, strict=True):
+        mask = bucket.mask(window, q.dtype)
+        if softcap:
+            out = _attend_capped(q, k, v, mask, scaling or q.shape[-1] ** -0.5, softcap)
+        else:
+            is_grouped = q.shape[1] != k.shape[1]
+            out = scaled_dot_product_attention(
+                q, k, v, attn_mask=mask, is_causal=mask is None, scale=scaling, dropout_p=dropout, enable_gqa=is_grouped
+            )
+        outs.append(out.transpose(1, 2).flatten(0, 1))
+    return take_rows(torch.cat(outs), layout.back)[None]
+
+
+def _attend_capped(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, scale: float, softcap: float) -> Tensor:
+    """Plain attention with a soft cap on the scores (Gemma 2)."""
+    share = q.shape[1] // k.shape[1]
+    k, v = k.repeat_interleave(share, 1), v.repeat_interleave(share, 1)
+    if mask is None:
+        mask = torch.full((q.shape[2], k.shape[2]), float("-inf"), dtype=q.dtype, device=q.device).triu(1)
+    scores = softcap * torch.tanh(q @ k.transpose(2, 3) * scale / softcap) + mask
+    return scores.softmax(-1, dtype=torch.float32).to(q.dtype) @ v

@@ -1,0 +1,1 @@
+"""GPU kernels, forward and backward together. Importing its modules needs Triton."""

@@ -1,0 +1,194 @@
+"""Loading models and tokenizers, in the precision that fits the device."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ragen.errors import ModelUnavailable
+from ragen.files import read_object, read_tensor_header
+
+VALUE_HEADS = ("score.", "classifier.")
+OLD_HEAD = ("lm_head.",)
+LEAST_USED = 0.5
+"""Share of the rows of an embedding that have a token; real models pad theirs by a few per cent."""
+LONGEST_REASON = 400
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+
+
+def default_device() -> str:
+    import torch
+
+    return "cuda" if torch.cuda.is_available() else "cpu"
+
+
+def precision(device: str) -> Any:
+    """The torch dtype of models on a device: bfloat16 is emulated on most CPUs, and then far slower than float32."""
+    import torch
+
+    return torch.bfloat16 if device.startswith("cuda") else torch.float32
+
+
+def to_device(tensor: Tensor, device: torch.device) -> Tensor:
+    """A tensor of the CPU on a device; the GPU need not have come to it for the CPU to go on."""
+    return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor.to(device)
+
+
+def load_tokenizer(path: Path | str) -> Any:
+    from transformers import AutoTokenizer
+
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(path, trust_remote_code=False)
+    except Exception as error:  # whatever a library makes of a folder's content
+        raise ModelUnavailable(f"The tokenizer of {str(path)!r} cannot be loaded: {_reason(error)}") from error
+    if (Path(path) / "config.json").is_file():
+        check_vocabulary(tokenizer, read_object(Path(path) / "config.json").get("vocab_size"))
+    return tokenizer
+
+
+def check_vocabulary(tokenizer: Any, num_rows: Any) -> None:
+    """Refuse a tokenizer that belongs to another model than an embedding of `num_rows` tokens.
+
+    Embeddings are padded to round numbers, so a few rows without a token are normal.
+    """
+    if isinstance(num_rows, int) and not LEAST_USED * num_rows <= len(tokenizer) <= num_rows:
+        raise ModelUnavailable(
+            f"The tokenizer of {tokenizer.name_or_path!r} has {len(tokenizer)} tokens, the model's embedding has "
+            f"{num_rows}. They belong to different models: copy the tokenizer from the original model."
+        )
+
+
+def load_model(path: Path | str, *, device: str | None = None, is_trained: bool = False) -> Any:
+    """A causal language model in evaluation mode: bfloat16 on a GPU, float32 on a CPU. Weights must be safetensors."""
+    from transformers import AutoModelForCausalLM
+
+    return _load(AutoModelForCausalLM, path, device=device, is_trained=is_trained)
+
+
+def load_value_model(path: Path | str, *, device: str | None = None) -> Any:
+    """The same architecture with one number per token as output; its head starts at zero when `path` has none."""
+    import torch
+    from transformers import AutoModelForTokenClassification
+
+    has_head = _is_value_model(path)
+    new = () if has_head else VALUE_HEADS
+    model = _load(AutoModelForTokenClassification, path, device=device, is_trained=True, new_heads=new, num_labels=1)
+    if not has_head:
+        head = next(module for module in reversed(list(model.modules())) if getattr(module, "out_features", 0) == 1)
+        torch.nn.init.zeros_(head.weight)
+        if head.bias is not None:
+            torch.nn.init.zeros_(head.bias)
+    return model
+
+
+def _is_value_model(path: Path | str) -> bool:
+    from transformers import AutoConfig
+
+    try:
+        architectures = AutoConfig.from_pretrained(path, trust_remote_code=False).architectures or []
+    except Exception as error:  # whatever a library makes of a folder's content
+        raise ModelUnavailable(f"The model {str(path)!r} cannot be loaded: {_reason(error)}") from error
+    return any(name.endswith("ForTokenClassification") for name in architectures)
+
+
+def _load(
+    auto_class: Any,
+    path: Path | str,
+    *,
+    device: str | None,
+    is_trained: bool,
+    new_heads: tuple[str, ...] = (),
+    **changes: Any,
+) -> Any:
+    """A model whose weights all come from its files, but for `new_heads`, which take the place of the old one."""
+    from transformers import AutoConfig
+    from transformers.utils import logging
+
+    from ragen.modeling.finite import describe, non_finite
+
+    logging.disable_progress_bar()
+    device = device or default_device()
+    dtype = precision(device)
+    verbosity = logging.get_verbosity()
+    try:
+        config = AutoConfig.from_pretrained(path, trust_remote_code=False, **changes)
+        if is_trained:
+            # With dropout, the log-probs of an update would differ from those of the rollout.
+            for name, value in config.to_dict().items():
+                if "drop" in name and isinstance(value, float):
+                    setattr(config, name, 0.0)
+        logging.set_verbosity_error()  # a value head that is new is no news
+        model, info = auto_class.from_pretrained(
+            path,
+            config=config,
+            dtype=dtype,
+            use_safetensors=True,
+            trust_remote_code=False,
+            output_loading_info=True,
+            ignore_mismatched_sizes=True,  # they are refused below, by name
+        )
+    except Exception as error:  # whatever a library makes of a folder's content
+        raise ModelUnavailable(f"The model {str(path)!r} cannot be loaded: {_reason(error)}") from error
+    finally:
+        logging.set_verbosity(verbosity)
+    check_all_loaded(path, info, new_heads=new_heads)
+    if is_trained:
+        prepare_for_training(model)
+    model = model.to(device).eval()
+    weights = model.state_dict()
+    if names := non_finite(weights):
+        raise ModelUnavailable(
+            f"The model {str(path)!r} is broken: {describe(names, len(weights))}. Choose another checkpoint or model."
+        )
+    return model
+
+
+def check_all_loaded(path: Path | str, info: Mapping[str, Any], *, new_heads: tuple[str, ...]) -> None:
+    """Refuse weights that do not match the architecture: what is missing would be random, without a word."""
+    missing = [name for name in info["missing_keys"] if not name.startswith(new_heads)]
+    extra = [name for name in info["unexpected_keys"] if not (new_heads and name.startswith(OLD_HEAD))]
+    wrong = [str(entry[0]) for entry in info["mismatched_keys"]]
+    faults = {"missing": missing, "not part of the architecture": extra, "of another shape": wrong}
+    if any(faults.values()):
+        said = "; ".join(f"{what}: {_listed(names)}" for what, names in faults.items() if names)
+        raise ModelUnavailable(
+            f"The weights of {str(path)!r} do not match its config.json. Tensors {said}. "
+            "Copy weights and config.json from one and the same model."
+        )
+
+
+def _listed(names: Sequence[str]) -> str:
+    """Three names and the number of the others."""
+    names = sorted(names)
+    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+
+
+def _reason(error: Exception) -> str:
+    """What a library said, in one line."""
+    text = " ".join(str(error).split())
+    return f"{type(error).__name__}: {text[:LONGEST_REASON]}"
+
+
+def read_tensors(path: Path) -> dict[str, Tensor]:
+    """The tensors of a safetensors file, which is checked to be whole first."""
+    from safetensors.torch import load_file
+
+    read_tensor_header(path)
+    return load_file(path)
+
+
+def prepare_for_training(model: Any) -> None:
+    """Make updates a function of the weights alone: no dropout, and memory of the model's own."""
+    import torch
+
+    for module in model.modules():
+        if isinstance(module, torch.nn.Dropout):  # classifiers drop a tenth where their config is silent
+            module.p = 0.0
+    # Loaded weights lie in the mapped file, wherever its header ends. Matrix products round differently with the
+    # alignment of their operands, and a resumed run, which reads another file, would drift from the straight one.
+    for weight in model.parameters():
+        weight.data = weight.data.clone()

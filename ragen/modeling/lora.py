@@ -1,0 +1,122 @@
+"""Low-rank adapters by peft, injected into the model itself: everything else sees an ordinary model."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import save_file
+from torch import Tensor
+
+from ragen.config.schema import LoraConfig
+from ragen.config.strict import did_you_mean
+from ragen.errors import ConfigError, FileError, MissingExtra
+from ragen.modeling.load import read_tensors
+
+ADAPTER_FILE = "adapter.safetensors"
+
+
+def add_adapter(model: Any, config: LoraConfig, *, seed: int, trained_heads: tuple[str, ...] = ()) -> None:
+    """Freeze the model and give its linear layers trainable low-rank updates; `trained_heads` stay trainable.
+
+    The updates start at zero, as a product of zeros and random numbers, which `seed` fixes.
+    """
+    try:
+        from peft import LoraConfig as PeftConfig
+        from peft import inject_adapter_in_model
+    except ImportError as error:
+        raise MissingExtra("lora.rank > 0 needs peft. Run: pip install -e '.[lora]'") from error
+
+    targets = find_targets(model, config.target_modules)
+    model.requires_grad_(False)
+    adapter = PeftConfig(
+        r=config.rank,
+        lora_alpha=config.alpha,  # type: ignore[arg-type]
+        target_modules=targets,
+        exclude_modules=list(trained_heads) or None,
+    )
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        inject_adapter_in_model(adapter, model)
+    for name, weight in model.named_parameters():
+        weight.requires_grad_("lora_" in name or any(name.startswith(f"{head}.") for head in trained_heads))
+
+
+def find_targets(model: Any, targets: str | Sequence[str]) -> str | list[str]:
+    """The modules that get an adapter; names that the model does not have are refused, and peft would take some."""
+    if targets == "all-linear":
+        return "all-linear"
+    modules = {name: module for name, module in model.named_modules() if name}
+    wanted = [targets] if isinstance(targets, str) else list(targets)
+    for target in wanted:
+        if not any(name == target or name.endswith(f".{target}") for name in modules):
+            linear = {name.rpartition(".")[2] for name, found in modules.items() if isinstance(found, torch.nn.Linear)}
+            raise ConfigError(
+                f"lora.target_modules: the model has no module {target!r}.{did_you_mean(target, linear)} "
+                f"Choose from {', '.join(sorted(linear))}, or all-linear."
+            )
+    return wanted
+
+
+def has_adapter(model: Any) -> bool:
+    return any("lora_" in name for name, _ in model.named_parameters())
+
+
+@contextmanager
+def without_adapter(model: Any) -> Iterator[None]:
+    """Within: the model computes with its frozen weights only."""
+    from peft.tuners.tuners_utils import BaseTunerLayer
+
+    layers = [module for module in model.modules() if isinstance(module, BaseTunerLayer)]
+    for layer in layers:
+        layer.enable_adapters(False)
+    # Switching adapters on and off also switches their gradients; that is restored below.
+    try:
+        yield
+    finally:
+        for layer in layers:
+            layer.enable_adapters(True)
+
+
+@torch.no_grad()
+def merged_state(model: Any) -> dict[str, Tensor]:
+    """The weights of the plain model with the adapters added in; the model itself is not touched."""
+    from peft.tuners.lora import LoraLayer
+
+    deltas = {
+        name: module.get_delta_weight(module.active_adapters[0])  # type: ignore[attr-defined]
+        for name, module in model.named_modules()
+        if isinstance(module, LoraLayer)
+    }
+    merged: dict[str, Tensor] = {}
+    for name, weight in model.state_dict().items():
+        if "lora_" in name:
+            continue
+        plain = name.replace(".base_layer.", ".")
+        layer = plain.removesuffix(".weight")
+        delta = deltas.get(layer) if name.endswith(".weight") else None
+        merged[plain] = weight if delta is None else (weight.float() + delta.float()).to(weight.dtype)
+    return merged
+
+
+def save_adapter(model: Any, folder: Path) -> None:
+    """All trainable weights, for an exact resume."""
+    trained = {name: p.detach().contiguous() for name, p in model.named_parameters() if p.requires_grad}
+    save_file(trained, folder / ADAPTER_FILE)
+
+
+@torch.no_grad()
+def load_adapter(model: Any, folder: Path) -> None:
+    """The inverse of `save_adapter`."""
+    path = folder / ADAPTER_FILE
+    tensors = read_tensors(path)
+    for name, weight in model.named_parameters():
+        if weight.requires_grad:
+            if name not in tensors or tensors[name].shape != weight.shape:
+                raise FileError(
+                    f"{path} has no {name} of shape {tuple(weight.shape)}. It belongs to another model or rank."
+                )
+            weight.copy_(tensors[name])
