@@ -11,7 +11,7 @@ from ragen.llm_agent.agent_proxy import refuse_when_nothing_fits
 from ragen.llm_agent.build import Agent, sampling_params
 from ragen.llm_agent.es_manager import EsManager
 from ragen.llm_agent.metrics import episode_metrics, rollout_metrics, success
-from ragen.sft.teacher import play_policy
+from ragen.llm_agent.policies import play_policy
 from ragen.tracking.console import progress
 from ragen.types import Episode, Metrics
 

@@ -22,8 +22,8 @@ from ragen.errors import ConfigError, MissingExtra
 from ragen.llm_agent.build import build_chat
 from ragen.llm_agent.ctx_manager import to_samples
 from ragen.llm_agent.es_manager import EsManager
+from ragen.llm_agent.policies import play_policy
 from ragen.sft.config import SftConfig
-from ragen.sft.teacher import play_policy
 from ragen.tracking.console import progress
 from ragen.types import Episode, Sample, Turn
 

@@ -131,7 +131,7 @@ def family_config(recipe: Recipe, num_groups: int, overrides: tuple[str, ...]) -
 def make_tokenizer(recipe: Recipe) -> Any:
     """A tokenizer that knows the fixed phrases of every prompt of the family."""
     from ragen.llm_agent.es_manager import EsManager
-    from ragen.sft.teacher import play_policy
+    from ragen.llm_agent.policies import play_policy
     from tools.embedded_models.tokenizer import build_tokenizer
 
     texts, names = [], set()

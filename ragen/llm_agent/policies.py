@@ -1,4 +1,4 @@
-"""Demonstrations: a solver plays through the same prompts and tokens as the model will."""
+"""The solver and the random policy as players: they go through the same prompts and tokens as a model."""
 
 from __future__ import annotations
 

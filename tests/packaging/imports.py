@@ -1,0 +1,47 @@
+"""Who imports whom in the package, read from the source."""
+
+import ast
+import importlib.util
+from pathlib import Path
+
+PACKAGE = Path(__file__).parents[2] / "ragen"
+
+
+def modules() -> list[Path]:
+    return sorted(path for path in PACKAGE.rglob("*.py") if path != PACKAGE / "__init__.py")
+
+
+def part_of(path: Path) -> str:
+    """The first name below `ragen`: ragen/env/base.py -> env, ragen/types.py -> types."""
+    return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+
+
+def imported_names(tree: ast.AST, package: str) -> set[str]:
+    """Full names of all that is imported anywhere in a module of `package`, inside functions too.
+
+    What a module does when it is run as a program is left out: there it is on top of everything.
+
+    "from ..types import Turn" in package "ragen.env" -> {"ragen.types.Turn"}
+    """
+    names: set[str] = set()
+    main_blocks = [n for n in ast.walk(tree) if isinstance(n, ast.If) and "__main__" in ast.unparse(n.test)]
+    skipped = {inner for block in main_blocks for inner in ast.walk(block)}
+    for node in ast.walk(tree):
+        if node in skipped:
+            continue
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            base = importlib.util.resolve_name("." * node.level + (node.module or ""), package)
+            names |= {f"{base}.{alias.name}" for alias in node.names}
+    return names
+
+
+def imports_of(path: Path) -> set[str]:
+    package = ".".join(path.relative_to(PACKAGE.parent).parent.parts)
+    return imported_names(ast.parse(path.read_text(), filename=str(path)), package)
+
+
+def parts_imported_by(path: Path) -> set[str]:
+    parts = {name.split(".")[1] for name in imports_of(path) if name.startswith("ragen.")}
+    return {part for part in parts if not part.startswith("__")} - {part_of(path)}
