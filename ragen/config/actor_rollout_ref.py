@@ -3,10 +3,22 @@
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
+from ragen.config.bounds import (
+    Bound,
+    Count,
+    CountOrZero,
+    Name,
+    NotNegative,
+    Positive,
+    Share,
+    TopK,
+    ZeroToOne,
+    number,
+)
+
 KlType = Literal["kl", "k1", "abs", "mse", "k2", "low_var_kl", "k3", "full", "k1+", "k3+"]
 LossAggMode = Literal["token-mean", "seq-mean-token-sum", "seq-mean-token-mean", "seq-mean-token-sum-norm"]
 CheckpointContent = Literal["model", "optimizer", "extra", "hf_model"]
-MiniBatchSizes = Literal["even", "full"]
 PolicyLossName = Literal["ppo", "gspo", "cispo"]
 FilterStrategy = Literal["top_p", "top_k", "top_k_abs", "min_p", "z_score"]
 FilterType = Literal["largest", "smallest"]
@@ -20,21 +32,32 @@ TopPMode = Literal["linear", "softmax", "softmax_z"]
 class OptimConfig:
     """AdamW and its schedule."""
 
-    lr: Annotated[float, "Learning rate of AdamW."]
-    betas: Annotated[tuple[float, float], "Decay of AdamW's two moments."]
-    weight_decay: Annotated[float, "Decoupled weight decay."]
+    lr: Annotated[ZeroToOne, "Learning rate of AdamW."]
+    betas: Annotated[
+        tuple[float, float],
+        "Decay of AdamW's two moments.",
+        Bound(
+            lambda betas: all(0 <= beta < 1 for beta in betas),
+            "Set two numbers from 0 to below 1, for example [0.9,0.999].",
+        ),
+    ]
+    weight_decay: Annotated[NotNegative, "Decoupled weight decay."]
     lr_warmup_steps: Annotated[int, "Steps of linear warm-up from 0; negative takes lr_warmup_steps_ratio."]
-    lr_warmup_steps_ratio: Annotated[float, "Warm-up as a share of all steps."]
+    lr_warmup_steps_ratio: Annotated[ZeroToOne, "Warm-up as a share of all steps."]
     lr_scheduler_type: Annotated[Literal["constant", "cosine"], "Learning rate after the warm-up."]
-    min_lr_ratio: Annotated[float, "Lowest learning rate of the cosine, as a share of lr."]
-    num_cycles: Annotated[float, "Periods of the cosine; 0.5 falls once."]
+    min_lr_ratio: Annotated[ZeroToOne, "Lowest learning rate of the cosine, as a share of lr."]
+    num_cycles: Annotated[NotNegative, "Periods of the cosine; 0.5 falls once."]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CheckpointConfig:
     """What checkpoints hold."""
 
-    save_contents: Annotated[tuple[CheckpointContent, ...], "Parts that are saved; [model] cannot resume training."]
+    save_contents: Annotated[
+        tuple[CheckpointContent, ...],
+        "Parts that are saved; [model] cannot resume training.",
+        Bound(lambda parts: "model" in parts or "hf_model" in parts, "No checkpoint without weights: add model."),
+    ]
     load_contents: Annotated[tuple[CheckpointContent, ...], "Parts that are loaded on resume."]
 
 
@@ -46,44 +69,53 @@ class FsdpConfig:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class ActorConfig:
-    """The policy's update."""
+class UpdateConfig:
+    """What the updates of actor and critic share."""
 
-    ppo_mini_batch_size: Annotated[int, "Most samples per optimizer step, over all GPUs."]
+    ppo_mini_batch_size: Annotated[Count, "Most samples per optimizer step, over all GPUs."]
     mini_batch_sizes: Annotated[
-        MiniBatchSizes, "even: as few mini batches as fit, of equal size; full: full ones and a smaller last one."
+        Literal["even", "full"],
+        "even: as few mini batches as fit, of equal size; full: full ones and a smaller last one.",
     ]
-    ppo_micro_batch_size_per_gpu: Annotated[int, "Samples per forward and backward pass on one GPU."]
-    ppo_epochs: Annotated[int, "Passes over each batch."]
+    ppo_micro_batch_size_per_gpu: Annotated[Count, "Samples per forward and backward pass on one GPU."]
+    ppo_epochs: Annotated[Count, "Passes over each batch."]
     shuffle: Annotated[bool, "Draw the mini batches in random order, fixed by seed.train and the step."]
     use_dynamic_bsz: Annotated[bool, "Fill micro batches up to a number of tokens instead of samples."]
-    ppo_max_token_len_per_gpu: Annotated[int, "Most tokens of a micro batch when use_dynamic_bsz is on."]
-    policy_loss: Annotated[PolicyLossName, "Clipped ratio per token, per sequence, or as a weight of the gradient."]
-    clip_ratio: Annotated[float, "Default of clip_ratio_low."]
-    clip_ratio_low: Annotated[float, "The probability ratio is clipped at 1 minus this."]
-    clip_ratio_high: Annotated[float, "The probability ratio is clipped at 1 plus this."]
-    clip_ratio_c: Annotated[float, "Bound of the loss for negative advantages (dual clip); above 1."]
-    entropy_coeff: Annotated[float, "Weight of the entropy bonus."]
-    entropy_from_logits_with_chunking: Annotated[bool, "Compute the entropy a chunk of tokens at a time: less memory."]
-    use_kl_loss: Annotated[bool, "Add the KL to the reference model to the loss; loads that model."]
-    kl_loss_coef: Annotated[float, "Weight of the KL term."]
-    kl_loss_type: Annotated[KlType, "Estimator of the KL term."]
-    filter_loss_scaling: Annotated[
-        Literal["none", "linear", "sqrt"], "Scale advantages by the share of groups the filter kept."
-    ]
+    ppo_max_token_len_per_gpu: Annotated[Count, "Most tokens of a micro batch when use_dynamic_bsz is on."]
     loss_agg_mode: Annotated[LossAggMode, "How token losses become one number."]
-    grpo_advantage_length_weight: Annotated[bool, "Divide advantages by the relative reply length (not with gae)."]
-    grad_clip: Annotated[float, "Largest norm of the gradient."]
+    grad_clip: Annotated[Positive, "Largest norm of the gradient."]
     optim: OptimConfig
     checkpoint: CheckpointConfig
     fsdp_config: FsdpConfig
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class ActorConfig(UpdateConfig):
+    """The policy's update."""
+
+    policy_loss: Annotated[PolicyLossName, "Clipped ratio per token, per sequence, or as a weight of the gradient."]
+    clip_ratio: Annotated[NotNegative, "Default of clip_ratio_low."]
+    clip_ratio_low: Annotated[ZeroToOne, "The probability ratio is clipped at 1 minus this."]
+    clip_ratio_high: Annotated[NotNegative, "The probability ratio is clipped at 1 plus this."]
+    clip_ratio_c: Annotated[
+        float, "Bound of the loss for negative advantages (dual clip); above 1.", number(lambda x: x > 1, "above 1")
+    ]
+    entropy_coeff: Annotated[NotNegative, "Weight of the entropy bonus."]
+    entropy_from_logits_with_chunking: Annotated[bool, "Compute the entropy a chunk of tokens at a time: less memory."]
+    use_kl_loss: Annotated[bool, "Add the KL to the reference model to the loss; loads that model."]
+    kl_loss_coef: Annotated[NotNegative, "Weight of the KL term."]
+    kl_loss_type: Annotated[KlType, "Estimator of the KL term."]
+    filter_loss_scaling: Annotated[
+        Literal["none", "linear", "sqrt"], "Scale advantages by the share of groups the filter kept."
+    ]
+    grpo_advantage_length_weight: Annotated[bool, "Divide advantages by the relative reply length (not with gae)."]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class RefConfig:
     """The frozen reference model."""
 
-    log_prob_micro_batch_size_per_gpu: Annotated[int, "Samples per forward pass of the reference model."]
+    log_prob_micro_batch_size_per_gpu: Annotated[Count, "Samples per forward pass of the reference model."]
     fsdp_config: FsdpConfig
 
 
@@ -91,7 +123,7 @@ class RefConfig:
 class ModelConfig:
     """Weights and memory."""
 
-    path: Annotated[str, "Folder, hub name, or tiny (embedded)."]
+    path: Annotated[Name, "Folder, hub name, or tiny (embedded)."]
     enable_gradient_checkpointing: Annotated[bool, "Recompute activations in the backward pass: less memory."]
 
 
@@ -100,20 +132,20 @@ class ValKwargsConfig:
     """Sampling during validation."""
 
     do_sample: Annotated[bool, "False replies greedily."]
-    temperature: Annotated[float, "Divides the logits; 0 is greedy."]
-    top_p: Annotated[float, "Smallest set of tokens with this much probability."]
-    top_k: Annotated[int, "The k likeliest tokens; -1 keeps all."]
+    temperature: Annotated[NotNegative, "Divides the logits; 0 is greedy."]
+    top_p: Annotated[Share, "Smallest set of tokens with this much probability."]
+    top_k: Annotated[TopK, "The k likeliest tokens; -1 keeps all."]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ApiConfig:
     """An OpenAI-compatible server; its key comes from the variable OPENAI_API_KEY only."""
 
-    base_url: Annotated[str | None, "Address of the API; null reads the variable OPENAI_BASE_URL."]
-    model: Annotated[str | None, "Model name the API expects; null sends model_path."]
-    max_concurrency: Annotated[int, "Most requests under way at once."]
-    timeout_s: Annotated[float, "Seconds to wait for one reply."]
-    max_retries: Annotated[int, "Further tries of a failed request."]
+    base_url: Annotated[Name | None, "Address of the API; null reads the variable OPENAI_BASE_URL."]
+    model: Annotated[Name | None, "Model name the API expects; null sends model_path."]
+    max_concurrency: Annotated[Count, "Most requests under way at once."]
+    timeout_s: Annotated[Positive, "Seconds to wait for one reply."]
+    max_retries: Annotated[CountOrZero, "Further tries of a failed request."]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -125,29 +157,33 @@ class RolloutConfig:
         "Engine that writes the replies; api is for evaluation, scripted for tests.",
     ]
     do_sample: Annotated[bool, "False replies greedily."]
-    temperature: Annotated[float, "Divides the logits, when sampling and when log-probs are computed."]
-    top_p: Annotated[float, "Smallest set of tokens with this much probability."]
-    top_k: Annotated[int, "The k likeliest tokens; -1 keeps all."]
+    temperature: Annotated[Positive, "Divides the logits, when sampling and when log-probs are computed."]
+    top_p: Annotated[Share, "Smallest set of tokens with this much probability."]
+    top_k: Annotated[TopK, "The k likeliest tokens; -1 keeps all."]
     val_kwargs: ValKwargsConfig
-    stop_strings: Annotated[tuple[str, ...], "A reply ends with the first of these."]
-    response_length: Annotated[int, "Most tokens of one reply."]
-    max_model_len: Annotated[int, "Most tokens of the whole context."]
-    max_num_seqs: Annotated[int, "Most episodes decoded at once."]
-    max_num_batched_tokens: Annotated[int, "Most prompt tokens processed at once."]
-    gpu_memory_utilization: Annotated[float, "Share of the GPU's memory for the engine."]
-    tensor_model_parallel_size: Annotated[int, "GPUs that share one copy of the model in vLLM."]
+    stop_strings: Annotated[
+        tuple[str, ...],
+        "A reply ends with the first of these.",
+        Bound(lambda texts: "" not in texts, "An empty text would end every reply. Remove it."),
+    ]
+    response_length: Annotated[Count, "Most tokens of one reply."]
+    max_model_len: Annotated[Count, "Most tokens of the whole context."]
+    max_num_seqs: Annotated[Count, "Most episodes decoded at once."]
+    max_num_batched_tokens: Annotated[Count, "Most prompt tokens processed at once."]
+    gpu_memory_utilization: Annotated[Share, "Share of the GPU's memory for the engine."]
+    tensor_model_parallel_size: Annotated[Count, "GPUs that share one copy of the model in vLLM."]
     enforce_eager: Annotated[bool, "Decode without CUDA graphs."]
     free_cache_engine: Annotated[bool, "Free the engine's cache while the model trains."]
     canary_bound: Annotated[
-        float | None,
+        Positive | None,
         "Largest mean |vLLM - trainer| log-prob of a fixed text after a weight sync; null: 1e-4, in bfloat16 0.2.",
     ]
-    log_prob_micro_batch_size_per_gpu: Annotated[int, "Samples per forward pass when log-probs are computed."]
+    log_prob_micro_batch_size_per_gpu: Annotated[Count, "Samples per forward pass when log-probs are computed."]
     old_log_probs: Annotated[
         Literal["recompute", "engine"], "Log-probs of the sampling policy: by the trainer, or as the engine gave them."
     ]
     importance_cap: Annotated[
-        float | None, "Weight tokens by trainer / engine probability, at most this; null does not. With recompute."
+        Positive | None, "Weight tokens by trainer / engine probability, at most this; null does not. With recompute."
     ]
     rollout_filter_strategy: Annotated[FilterStrategy, "How groups are chosen from their scores."]
     rollout_filter_value: Annotated[
@@ -161,9 +197,9 @@ class RolloutConfig:
     rollout_filter_top_p_prob_mode: Annotated[
         TopPMode, "Score mass in top_p: the scores, their softmax, or the softmax of their z-scores."
     ]
-    rollout_filter_selection_eps: Annotated[float, "Slack of linear top_p; a batch with less score is dropped."]
+    rollout_filter_selection_eps: Annotated[NotNegative, "Slack of linear top_p; a batch with less score is dropped."]
     rollout_filter_empty_stop_steps: Annotated[int, "Stop after so many empty steps in a row; 0 or less never."]
-    gradient_analysis_num_buckets: Annotated[int, "Buckets of the quantile mode."]
+    gradient_analysis_num_buckets: Annotated[Count, "Buckets of the quantile mode."]
     gradient_analysis_bucket_mode: Annotated[
         Literal["quantile", "fixed_rv"], "Buckets of equal size, or edges at reward deviation 0, 1, 2, 3, 4, 5."
     ]
@@ -181,23 +217,9 @@ class ActorRolloutRefConfig:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class CriticConfig:
+class CriticConfig(UpdateConfig):
     """The value model."""
 
     enable: Annotated[bool | None, "Train a critic; null does so for the estimators that need values."]
-    ppo_mini_batch_size: Annotated[int, "Most samples per optimizer step, over all GPUs."]
-    mini_batch_sizes: Annotated[
-        MiniBatchSizes, "even: as few mini batches as fit, of equal size; full: full ones and a smaller last one."
-    ]
-    ppo_micro_batch_size_per_gpu: Annotated[int, "Samples per forward and backward pass on one GPU."]
-    ppo_epochs: Annotated[int, "Passes over each batch."]
-    shuffle: Annotated[bool, "Draw the mini batches in random order, fixed by seed.train and the step."]
-    use_dynamic_bsz: Annotated[bool, "Fill micro batches up to a number of tokens instead of samples."]
-    ppo_max_token_len_per_gpu: Annotated[int, "Most tokens of a micro batch when use_dynamic_bsz is on."]
-    cliprange_value: Annotated[float, "New values stay this close to the old ones."]
-    loss_agg_mode: Annotated[LossAggMode, "How token losses become one number."]
-    grad_clip: Annotated[float, "Largest norm of the gradient."]
-    optim: OptimConfig
+    cliprange_value: Annotated[Positive, "New values stay this close to the old ones."]
     model: ModelConfig
-    checkpoint: CheckpointConfig
-    fsdp_config: FsdpConfig

@@ -5,7 +5,7 @@ import math
 import re
 from collections.abc import Callable
 
-from ragen.config.ranges import LARGEST_COUNT
+from ragen.config.bounds import LARGEST_COUNT
 
 
 def whole_number(least: int, most: int = LARGEST_COUNT) -> Callable[[str], int]:

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 from ragen.config.actor_rollout_ref import ActorRolloutRefConfig, CriticConfig
+from ragen.config.bounds import LARGEST_COUNT, Bound, Count, CountOrZero, Name, Positive, Seed, number
 from ragen.config.trainer import AlgorithmConfig, TrainerConfig
 
 
@@ -20,25 +21,32 @@ class SystemConfig:
 class SeedConfig:
     """All randomness of a run derives from these."""
 
-    train: Annotated[int | None, "Seed of the first training level, apart from those of validation; null draws one."]
-    val: Annotated[int, "Seed of the first validation level; the levels are the same at every validation."]
+    train: Annotated[Seed | None, "Seed of the first training level, apart from those of validation; null draws one."]
+    val: Annotated[Seed, "Seed of the first validation level; the levels are the same at every validation."]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LoraConfig:
     """Low-rank adapters, for actor and critic."""
 
-    rank: Annotated[int, "Rank of the adapters; 0 trains all weights."]
-    alpha: Annotated[float, "Scale of the adapters, divided by the rank."]
-    target_modules: Annotated[str | tuple[str, ...], "Modules that get an adapter: names, or all-linear."]
+    rank: Annotated[CountOrZero, "Rank of the adapters; 0 trains all weights."]
+    alpha: Annotated[Positive, "Scale of the adapters, divided by the rank."]
+    target_modules: Annotated[
+        str | tuple[str, ...],
+        "Modules that get an adapter: names, or all-linear.",
+        Bound(
+            lambda names: bool(names) and "" not in (names if isinstance(names, tuple) else ()),
+            "Set it to all-linear, or to module names such as [q_proj,v_proj].",
+        ),
+    ]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RayInitConfig:
     """Arguments of ray.init."""
 
-    num_cpus: Annotated[int | None, "CPU cores Ray may use; null takes all."]
-    address: Annotated[str | None, "Ray cluster to join (auto, or host:port); null starts Ray on this machine."]
+    num_cpus: Annotated[Count | None, "CPU cores Ray may use; null takes all."]
+    address: Annotated[Name | None, "Ray cluster to join (auto, or host:port); null starts Ray on this machine."]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -69,9 +77,13 @@ class AgentProxyConfig:
         "What the model sees: the whole conversation, the last turns, or one turn with a summary.",
     ]
     max_context_window: Annotated[int, "Turns visible in the two limited modes; negative shows all."]
-    max_turn: Annotated[int, "Most turns (model replies) of an episode."]
-    action_sep: Annotated[str, "Separates the actions of one answer."]
-    max_actions_per_turn: Annotated[int, "Most actions taken from one answer."]
+    max_turn: Annotated[Count, "Most turns (model replies) of an episode."]
+    action_sep: Annotated[
+        str,
+        "Separates the actions of one answer.",
+        Bound(lambda text: bool(text.strip()), "Set a visible separator, for example '||'."),
+    ]
+    max_actions_per_turn: Annotated[Count, "Most actions taken from one answer."]
     use_turn_scores: Annotated[bool, "Reward each turn at its end instead of the sum at the end of the episode."]
     enable_think: Annotated[bool, "Replies hold a thought before the answer."]
     reward_normalization: RewardNormalizationConfig
@@ -89,8 +101,8 @@ class EnvConfigsConfig:
 class EnvSetConfig:
     """The environments of one kind of rollout."""
 
-    env_groups: Annotated[int, "Groups per rollout; each group has its own level."]
-    group_size: Annotated[int, "Episodes of one group, all on the same level."]
+    env_groups: Annotated[Count, "Groups per rollout; each group has its own level."]
+    group_size: Annotated[Count, "Episodes of one group, all on the same level."]
     env_configs: EnvConfigsConfig
 
 
@@ -98,7 +110,11 @@ class EnvSetConfig:
 class EsManagerConfig:
     """Environments of training and validation."""
 
-    format_penalty: Annotated[float, "Added to the episode reward for each turn without a usable answer."]
+    format_penalty: Annotated[
+        float,
+        "Added to the episode reward for each turn without a usable answer.",
+        number(lambda x: x <= 0, "0 or less"),
+    ]
     train: EnvSetConfig
     val: EnvSetConfig
 
@@ -108,12 +124,20 @@ class CollapseDetectionConfig:
     """Mutual information between prompt and thought (full context with thoughts only)."""
 
     compute_freq: Annotated[int, "Measure at step 1 and every so many steps; 0 or less is off."]
-    micro_batch_size: Annotated[int, "Sequences per forward pass."]
+    micro_batch_size: Annotated[Count, "Sequences per forward pass."]
     first_turn_enabled: Annotated[bool, "Measure on the first turns."]
     multi_turn_enabled: Annotated[bool, "Measure on turns drawn from whole episodes."]
-    num_samples: Annotated[int | Literal["all"], "Turns to draw, or all."]
-    std_eps: Annotated[float, "Added to the standard deviation in the z-scores."]
-    ema_decay: Annotated[float, "Weight of the past in the running standard deviation."]
+    num_samples: Annotated[
+        int | Literal["all"],
+        "Turns to draw, or all.",
+        number(lambda x: x == "all" or 1 <= x <= LARGEST_COUNT, "at least 1 and at most 10^9, or all"),
+    ]
+    std_eps: Annotated[Positive, "Added to the standard deviation in the z-scores."]
+    ema_decay: Annotated[
+        float,
+        "Weight of the past in the running standard deviation.",
+        number(lambda x: 0 <= x < 1, "from 0 to below 1"),
+    ]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -121,12 +145,16 @@ class EnvTag:
     """One row of custom_envs. The last four fields have defaults, so that a new tag is four lines."""
 
     env_type: Annotated[str, "Name of the environment in ragen.env.registry."]
-    max_actions_per_traj: Annotated[int, "Most actions of an episode."]
+    max_actions_per_traj: Annotated[Count, "Most actions of an episode."]
     env_instruction: Annotated[str, "The task in a few sentences, for the system message."]
-    max_tokens: Annotated[int, "Length of a reply as told to the model; the limit is rollout.response_length."]
+    max_tokens: Annotated[Count, "Length of a reply as told to the model; the limit is rollout.response_length."]
     parallel_friendly: Annotated[bool, "The environment may be stepped from several threads."] = False
-    max_workers: Annotated[int, "Threads that step this tag when it is parallel_friendly."] = 1
-    step_timeout: Annotated[float | None, "Seconds that a step or reset may take; null is no limit."] = 60.0
+    max_workers: Annotated[Count, "Threads that step this tag when it is parallel_friendly."] = 1
+    step_timeout: Annotated[
+        float | None,
+        "Seconds that a step or reset may take; null is no limit.",
+        Bound(lambda s: s is None or s > 0, "Set a number of seconds above 0, or null for no limit."),
+    ] = 60.0
     env_config: Annotated[dict[str, Any] | None, "Options of the environment's own config class."] = None
 
 
@@ -136,11 +164,15 @@ class Config:
 
     system: SystemConfig
     seed: SeedConfig
-    model_path: Annotated[str, "Model of actor, reference and critic: a folder, a hub name, or tiny (embedded)."]
-    micro_batch_size_per_gpu: Annotated[int, "Default of the two ppo_micro_batch_size_per_gpu."]
-    log_prob_micro_batch_size_per_gpu: Annotated[int, "Default of the two log_prob_micro_batch_size_per_gpu."]
-    ppo_mini_batch_size: Annotated[int, "Default of the two ppo_mini_batch_size."]
-    enable_response_mask: Annotated[bool, "Train sampled tokens only; True is the only choice."]
+    model_path: Annotated[Name, "Model of actor, reference and critic: a folder, a hub name, or tiny (embedded)."]
+    micro_batch_size_per_gpu: Annotated[Count, "Default of the two ppo_micro_batch_size_per_gpu."]
+    log_prob_micro_batch_size_per_gpu: Annotated[Count, "Default of the two log_prob_micro_batch_size_per_gpu."]
+    ppo_mini_batch_size: Annotated[Count, "Default of the two ppo_mini_batch_size."]
+    enable_response_mask: Annotated[
+        bool,
+        "Train sampled tokens only; True is the only choice.",
+        Bound(bool, "Nothing else is trained. Set it to True."),
+    ]
     grpo_advantage_length_weight: Annotated[bool, "Default of the actor's key of the same name."]
     lora: LoraConfig
     ray_kwargs: RayConfig
@@ -156,7 +188,7 @@ class Config:
     @property
     def uses_critic(self) -> bool:
         """A critic is trained: asked for, or needed by the estimator."""
-        return self.algorithm.adv_estimator == "gae" if self.critic.enable is None else self.critic.enable
+        return "values" in self.algorithm.needs if self.critic.enable is None else self.critic.enable
 
     @property
     def uses_reference(self) -> bool:

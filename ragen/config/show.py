@@ -73,9 +73,10 @@ def sentences(cls: type) -> dict[str, str]:
     """Field name -> meaning and choices; empty for a subsection, which its class's docstring explains."""
     meanings = {}
     for name, hint in get_type_hints(cls, include_extras=True).items():
-        annotation, *sentence = get_args(hint) if get_origin(hint) is Annotated else (hint,)
+        annotation, *notes = get_args(hint) if get_origin(hint) is Annotated else (hint,)
+        sentence = " ".join(note for note in notes if isinstance(note, str))
         listed = ", ".join(map(str, choices(annotation)))
-        meanings[name] = " ".join(sentence) + (f" Choices: {listed}." if listed else "")
+        meanings[name] = sentence + (f" Choices: {listed}." if listed else "")
     return meanings
 
 

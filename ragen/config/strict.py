@@ -7,6 +7,7 @@ import types
 from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
+from ragen.config.bounds import Bound
 from ragen.errors import ConfigError
 
 T = TypeVar("T")
@@ -54,7 +55,11 @@ def build_value(annotation: Any, value: Any, path: str) -> Any:
     if annotation is Any:
         return value
     if origin is Annotated:
-        return build_value(args[0], value, path)
+        built = build_value(args[0], value, path)
+        for bound in args[1:]:
+            if isinstance(bound, Bound):
+                bound.check(built, path)
+        return built
     if origin is Literal:
         return build_literal(args, value, path)
     if origin in (Union, types.UnionType):

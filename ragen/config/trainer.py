@@ -4,6 +4,8 @@ from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from ragen.config.actor_rollout_ref import KlType
+from ragen.config.bounds import Count, CountOrZero, Name, NotNegative, Positive, ZeroToOne
+from ragen.config.estimators import ESTIMATORS, Need
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -11,24 +13,21 @@ class KlCtrlConfig:
     """Weight of the KL in the reward."""
 
     type: Annotated[Literal["fixed", "adaptive"], "Keep the weight, or steer the KL towards target_kl."]
-    kl_coef: Annotated[float, "Weight of the KL in the reward."]
-    horizon: Annotated[int, "Samples over which the adaptive weight reacts."]
-    target_kl: Annotated[float, "KL the adaptive weight aims at."]
+    kl_coef: Annotated[NotNegative, "Weight of the KL in the reward."]
+    horizon: Annotated[Count, "Samples over which the adaptive weight reacts."]
+    target_kl: Annotated[Positive, "KL the adaptive weight aims at."]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class AlgorithmConfig:
     """Rewards to advantages."""
 
-    adv_estimator: Annotated[
-        Literal["gae", "grpo", "brpo", "arpo", "rloo", "reinforce_plus_plus", "reinforce_plus_plus_baseline", "gigpo"],
-        "Advantage estimator.",
-    ]
-    gamma: Annotated[float, "Discount per token."]
-    lam: Annotated[float, "Lambda of GAE."]
+    adv_estimator: Annotated[Literal[*ESTIMATORS], "Advantage estimator."]  # type: ignore[valid-type]
+    gamma: Annotated[ZeroToOne, "Discount per token."]
+    lam: Annotated[ZeroToOne, "Lambda of GAE."]
     bi_level_gae: Annotated[bool, "GAE over turns, then over the tokens of each turn."]
-    high_level_gamma: Annotated[float, "Discount per turn of bi-level GAE and GiGPO."]
-    gigpo_step_weight: Annotated[float, "Weight of the step advantages beside those of the episodes in GiGPO."]
+    high_level_gamma: Annotated[ZeroToOne, "Discount per turn of bi-level GAE and GiGPO."]
+    gigpo_step_weight: Annotated[NotNegative, "Weight of the step advantages beside those of the episodes in GiGPO."]
     norm_adv_by_std_in_grpo: Annotated[bool, "Divide by the group's standard deviation; False is Dr.GRPO."]
     soft_advantage_reweight: Annotated[bool, "Weight each group by its reward deviation (not with gae)."]
     zero_task_advantage: Annotated[bool, "Set all advantages to 0: only KL and entropy train."]
@@ -36,42 +35,52 @@ class AlgorithmConfig:
     kl_penalty: Annotated[KlType, "Estimator of the KL in the reward."]
     kl_ctrl: KlCtrlConfig
 
+    @property
+    def needs(self) -> frozenset[Need]:
+        """What the estimator reads besides rewards."""
+        return ESTIMATORS[self.adv_estimator].needs
+
+    @property
+    def estimator(self) -> str:
+        """The function that computes advantages, by its name in ragen.algorithms."""
+        return (self.bi_level_gae and ESTIMATORS[self.adv_estimator].bi_level) or self.adv_estimator
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class EarlyStopConfig:
     """When a run is given up."""
 
-    variance_baseline_steps: Annotated[int, "First steps whose mean in-group reward deviation is the baseline."]
-    variance_window: Annotated[int, "Steps in a row below the threshold that stop the run; 0 is off."]
-    variance_factor: Annotated[float, "The threshold as a share of the baseline."]
-    min_val_success: Annotated[float, "A validation below this success counts as low."]
-    low_success_patience: Annotated[int, "Low validations in a row that stop the run; 0 is off."]
+    variance_baseline_steps: Annotated[Count, "First steps whose mean in-group reward deviation is the baseline."]
+    variance_window: Annotated[CountOrZero, "Steps in a row below the threshold that stop the run; 0 is off."]
+    variance_factor: Annotated[ZeroToOne, "The threshold as a share of the baseline."]
+    min_val_success: Annotated[ZeroToOne, "A validation below this success counts as low."]
+    low_success_patience: Annotated[CountOrZero, "Low validations in a row that stop the run; 0 is off."]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class GenerationsToLogConfig:
     """Sizes of the sample tables in trackers."""
 
-    val: Annotated[int, "Validation episodes shown in the sample table."]
+    val: Annotated[CountOrZero, "Validation episodes shown in the sample table."]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TrainerConfig:
     """The training loop, its outputs and its diagnostics."""
 
-    project_name: Annotated[str, "Project of the run in trackers and folders."]
-    experiment_name: Annotated[str, "Name of the run."]
-    default_local_dir: Annotated[str, "Run directory: config, metrics, episodes and checkpoints."]
-    local_log_dir: Annotated[str, "Folder for the results of stand-alone evaluations."]
-    total_training_steps: Annotated[int, "The run ends after this step."]
+    project_name: Annotated[Name, "Project of the run in trackers and folders."]
+    experiment_name: Annotated[Name, "Name of the run."]
+    default_local_dir: Annotated[Name, "Run directory: config, metrics, episodes and checkpoints."]
+    local_log_dir: Annotated[Name, "Folder for the results of stand-alone evaluations."]
+    total_training_steps: Annotated[Count, "The run ends after this step."]
     val_before_train: Annotated[bool, "Validate before the first step."]
     val_only: Annotated[bool, "Validate and end."]
     test_freq: Annotated[int, "Validate every so many steps and at the last; 0 or less is off."]
-    validation_steps: Annotated[int, "Validation rollouts that are averaged."]
+    validation_steps: Annotated[Count, "Validation rollouts that are averaged."]
     val_greedy: Annotated[bool, "Validate greedily, too (val-env-greedy/...)."]
     save_freq: Annotated[int, "Save every so many steps, at the last and when a signal ends the run; 0 or less is off."]
-    max_actor_ckpt_to_keep: Annotated[int | None, "Newest actor checkpoints that are kept; null keeps all."]
-    max_critic_ckpt_to_keep: Annotated[int | None, "Newest critic checkpoints that are kept; null keeps all."]
+    max_actor_ckpt_to_keep: Annotated[Count | None, "Newest actor checkpoints that are kept; null keeps all."]
+    max_critic_ckpt_to_keep: Annotated[Count | None, "Newest critic checkpoints that are kept; null keeps all."]
     keep_best: Annotated[bool, "Save when a validation is the best so far, and keep that checkpoint whatever its age."]
     resume_mode: Annotated[
         Literal["auto", "disable", "resume_path"],
@@ -79,11 +88,11 @@ class TrainerConfig:
     ]
     resume_from_path: Annotated[str | None, "A global_step_<N> folder."]
     resume_with_changes: Annotated[bool, "With resume_mode=auto, continue a run with settings other than its own."]
-    n_gpus_per_node: Annotated[int, "GPUs of one machine; 1 also on a CPU."]
-    nnodes: Annotated[int, "Machines."]
-    max_restarts: Annotated[int, "Times a run on several devices goes on from its newest checkpoint by itself."]
-    watchdog_minutes: Annotated[float, "Say which worker waits for which when none moved for this long."]
-    hang_timeout_minutes: Annotated[float, "Stop when no worker moved for this long."]
+    n_gpus_per_node: Annotated[Count, "GPUs of one machine; 1 also on a CPU."]
+    nnodes: Annotated[Count, "Machines."]
+    max_restarts: Annotated[CountOrZero, "Times a run on several devices goes on from its newest checkpoint by itself."]
+    watchdog_minutes: Annotated[Positive, "Say which worker waits for which when none moved for this long."]
+    hang_timeout_minutes: Annotated[Positive, "Stop when no worker moved for this long."]
     logger: Annotated[
         tuple[Literal["console", "wandb", "tensorboard"], ...], "Where metrics go besides the run directory."
     ]
@@ -93,15 +102,15 @@ class TrainerConfig:
     ]
     generations_to_log_to_wandb: GenerationsToLogConfig
     balance_batch: Annotated[bool, "Give every GPU a similar number of tokens."]
-    critic_warmup: Annotated[int, "Steps before this train the critic only."]
+    critic_warmup: Annotated[CountOrZero, "Steps before this train the critic only."]
     save_episodes_every: Annotated[int, "Write the training episodes of every so many steps; 0 or less is off."]
-    rollout_data_dir: Annotated[str | None, "Second folder for training episodes as JSONL; null writes none."]
-    validation_data_dir: Annotated[str | None, "Second folder for validation episodes as JSONL; null writes none."]
+    rollout_data_dir: Annotated[Name | None, "Second folder for training episodes as JSONL; null writes none."]
+    validation_data_dir: Annotated[Name | None, "Second folder for validation episodes as JSONL; null writes none."]
     log_group_rv_table: Annotated[bool, "Log the reward deviation of every group of every step as a table."]
     gradient_analysis_mode: Annotated[bool, "Probe the gradient by reward-variance bucket."]
     gradient_analysis_every: Annotated[int, "Probe at steps 1, 1+N, 1+2N, ...; 0 or less is off."]
-    gradient_analysis_env_groups: Annotated[int | None, "Groups of a separate probe batch; null as in training."]
-    gradient_analysis_group_size: Annotated[int | None, "Group size of a separate probe batch; null as in training."]
+    gradient_analysis_env_groups: Annotated[Count | None, "Groups of a separate probe batch; null as in training."]
+    gradient_analysis_group_size: Annotated[Count | None, "Group size of a separate probe batch; null as in training."]
     gradient_analysis_log_prefilter: Annotated[bool, "Probe the batch before filtering, too."]
     gradient_analysis_only: Annotated[bool, "Update neither actor nor critic."]
     exit_after_gradient_analysis: Annotated[bool, "End the run right after a probe."]

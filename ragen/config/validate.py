@@ -4,12 +4,14 @@ import math
 from collections.abc import Callable, Iterator
 from operator import attrgetter
 
-from ragen.config.ranges import LARGEST_COUNT, check_optimizers, check_ranges
 from ragen.config.schema import Config, EnvSetConfig
 from ragen.config.strict import did_you_mean
 from ragen.errors import ConfigError
 
 ACTOR, ROLLOUT = "actor_rollout_ref.actor", "actor_rollout_ref.rollout"
+
+MOST_EPISODES = 10**6
+"""Of one rollout: each holds an environment, a conversation and a cache."""
 
 FILTER_VALUES: dict[str, tuple[Callable[[float], bool], str]] = {
     "top_p": (lambda v: 0 < v <= 1, "above 0 and at most 1, the share of the score mass to keep"),
@@ -21,9 +23,18 @@ FILTER_VALUES: dict[str, tuple[Callable[[float], bool], str]] = {
 
 
 def validate(config: Config) -> None:
-    """Raise a ConfigError if values contradict each other or leave their range."""
+    """Raise a ConfigError if values contradict each other; each by itself was checked when the Config was built."""
     for check in CHECKS:
         check(config)
+
+
+def check_num_episodes(config: Config) -> None:
+    for key, envs in env_sets(config):
+        if (num := envs.env_groups * envs.group_size) > MOST_EPISODES:
+            raise ConfigError(
+                f"{key}: env_groups {envs.env_groups} x group_size {envs.group_size} is {num} episodes in "
+                f"one rollout. Lower them to {MOST_EPISODES} or fewer."
+            )
 
 
 def check_tags(config: Config) -> None:
@@ -54,16 +65,6 @@ def check_tags(config: Config) -> None:
 
 def check_tag_table(config: Config) -> None:
     for name, tag in config.custom_envs.items():
-        for field in ("max_actions_per_traj", "max_tokens", "max_workers"):
-            if not 1 <= (value := getattr(tag, field)) <= LARGEST_COUNT:
-                raise ConfigError(
-                    f"custom_envs.{name}.{field} is {value}. Set it to a number at least 1 and at most 10^9."
-                )
-        if tag.step_timeout is not None and not 0 < tag.step_timeout < math.inf:
-            raise ConfigError(
-                f"custom_envs.{name}.step_timeout is {tag.step_timeout}. Set a number of seconds above 0, or null for "
-                "no limit."
-            )
         if tag.max_workers > 1 and not tag.parallel_friendly:
             raise ConfigError(
                 f"custom_envs.{name}.max_workers is {tag.max_workers}, but parallel_friendly is False. "
@@ -128,13 +129,11 @@ def check_lengths(config: Config) -> None:
             f"{ROLLOUT}.response_length is {rollout.response_length}, {ROLLOUT}.max_model_len is "
             f"{rollout.max_model_len}: no room for a prompt. Raise max_model_len or lower response_length."
         )
-    if "" in rollout.stop_strings:
-        raise ConfigError(f"{ROLLOUT}.stop_strings holds an empty text, which would end every reply. Remove it.")
 
 
 def check_algorithm(config: Config) -> None:
     algorithm, estimator = config.algorithm, config.algorithm.adv_estimator
-    if algorithm.bi_level_gae and estimator != "gae":
+    if algorithm.bi_level_gae and algorithm.estimator == estimator:
         raise ConfigError(
             f"algorithm.bi_level_gae is True, but algorithm.adv_estimator is {estimator}. Set adv_estimator=gae."
         )
@@ -148,13 +147,17 @@ def check_algorithm(config: Config) -> None:
             f"agent_proxy.use_turn_scores is True, but with context_window_mode={mode} every turn is a sample of its "
             f"own, and what it leads to would be lost. Set use_turn_scores=False, or context_window_mode=full."
         )
-    if estimator == "gae" and config.critic.enable is False:
+    if "values" not in algorithm.needs:
+        return
+    if config.critic.enable is False:
         raise ConfigError(
-            "critic.enable is False, but algorithm.adv_estimator=gae needs values. Set critic.enable=null."
+            f"critic.enable is False, but algorithm.adv_estimator={estimator} needs values. Set critic.enable=null."
         )
     for key in ("algorithm.soft_advantage_reweight", f"{ACTOR}.grpo_advantage_length_weight"):
-        if estimator == "gae" and attrgetter(key)(config):
-            raise ConfigError(f"{key} is True, but has no effect with adv_estimator=gae. Set it to False, or use grpo.")
+        if attrgetter(key)(config):
+            raise ConfigError(
+                f"{key} is True, but has no effect with adv_estimator={estimator}. Set it to False, or use grpo."
+            )
 
 
 def check_log_probs(config: Config) -> None:
@@ -176,38 +179,12 @@ def check_log_probs(config: Config) -> None:
         )
 
 
-def check_response_mask(config: Config) -> None:
-    if not config.enable_response_mask:
-        raise ConfigError(
-            "enable_response_mask is False, but only tokens that the model sampled are ever trained. Set it to True."
-        )
-
-
 def check_context_window(config: Config) -> None:
     proxy = config.agent_proxy
     if proxy.context_window_mode != "full" and proxy.max_context_window == 0:
         raise ConfigError(
             f"agent_proxy.max_context_window is 0, so {proxy.context_window_mode} would show no turn. "
             f"Set 1 or more, or -1 for all."
-        )
-    if not proxy.action_sep.strip():
-        raise ConfigError(f"agent_proxy.action_sep is {proxy.action_sep!r}. Set a visible separator, for example '||'.")
-
-
-def check_collapse_detection(config: Config) -> None:
-    num_samples = config.collapse_detection.num_samples
-    if num_samples != "all" and not 1 <= num_samples <= LARGEST_COUNT:
-        raise ConfigError(
-            f"collapse_detection.num_samples is {num_samples}. Set a number at least 1 and at most 10^9, or all."
-        )
-
-
-def check_adapters(config: Config) -> None:
-    modules = config.lora.target_modules
-    names = (modules,) if isinstance(modules, str) else modules
-    if not names or "" in names:
-        raise ConfigError(
-            f"lora.target_modules is {modules!r}. Set it to all-linear, or to module names such as [q_proj,v_proj]."
         )
 
 
@@ -233,10 +210,6 @@ def check_resume(config: Config) -> None:
 def check_checkpoints(config: Config) -> None:
     for key in (f"{ACTOR}.checkpoint", "critic.checkpoint"):
         contents = attrgetter(key)(config)
-        if not {"model", "hf_model"} & set(contents.save_contents):
-            raise ConfigError(
-                f"{key}.save_contents is {list(contents.save_contents)}: no checkpoint without weights. Add model."
-            )
         if set(contents.load_contents) != set(contents.save_contents):
             raise ConfigError(
                 f"{key}.load_contents is {list(contents.load_contents)}, save_contents is "
@@ -262,8 +235,7 @@ def env_sets(config: Config) -> Iterator[tuple[str, EnvSetConfig]]:
 
 
 CHECKS: tuple[Callable[[Config], None], ...] = (
-    check_ranges,
-    check_optimizers,
+    check_num_episodes,
     check_tags,
     check_tag_table,
     check_gpus,
@@ -272,10 +244,7 @@ CHECKS: tuple[Callable[[Config], None], ...] = (
     check_lengths,
     check_algorithm,
     check_log_probs,
-    check_response_mask,
     check_context_window,
-    check_collapse_detection,
-    check_adapters,
     check_resume,
     check_checkpoints,
     check_gradient_analysis,

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from ragen.config.actor_rollout_ref import OptimConfig
+from ragen.config.bounds import Count, ZeroToOne
 from ragen.config.load import CONFIG_DIR, compose, load_config
 from ragen.config.schema import Config
 from ragen.config.seeds import check_apart, training_levels, validation_levels
@@ -22,29 +23,20 @@ class SftConfig:
 
     output_dir: Annotated[str, "Folder of the run: metrics, checkpoints, merged_model."]
     data_dir: Annotated[str | None, "Folder of train.parquet and test.parquet; null keeps demonstrations in memory."]
-    train_size: Annotated[int, "Levels of each tag that are demonstrated for training."]
-    val_size: Annotated[int, "Levels of each tag behind them, for the validation loss."]
+    train_size: Annotated[Count, "Levels of each tag that are demonstrated for training."]
+    val_size: Annotated[Count, "Levels of each tag behind them, for the validation loss."]
     seed: Annotated[int, "Seed of the first level."]
-    noise: Annotated[float, "Share of demonstrated replies with random actions; 0 is the solver alone."]
-    max_plan: Annotated[int, "Levels whose shortest solution is longer are left out."]
-    num_processes: Annotated[int | None, "Most processes that make demonstrations; null takes every core."]
-    epochs: Annotated[int, "Passes over the demonstrations."]
-    batch_size: Annotated[int, "Replies per optimizer step, in whole episodes."]
-    micro_batch_size: Annotated[int, "Sequences per forward and backward pass, packed without padding."]
-    max_length: Annotated[int, "Most tokens of a sequence; an episode ends before it would be longer."]
+    noise: Annotated[ZeroToOne, "Share of demonstrated replies with random actions; 0 is the solver alone."]
+    max_plan: Annotated[Count, "Levels whose shortest solution is longer are left out."]
+    num_processes: Annotated[Count | None, "Most processes that make demonstrations; null takes every core."]
+    epochs: Annotated[Count, "Passes over the demonstrations."]
+    batch_size: Annotated[Count, "Replies per optimizer step, in whole episodes."]
+    micro_batch_size: Annotated[Count, "Sequences per forward and backward pass, packed without padding."]
+    max_length: Annotated[Count, "Most tokens of a sequence; an episode ends before it would be longer."]
     validate_before_training: Annotated[bool, "Measure the validation loss of the untrained model, too."]
     validate_merged: Annotated[bool, "Play the validation levels with the finished model."]
     grad_clip: Annotated[float, "Largest norm of the gradient."]
     optim: OptimConfig
-
-    def __post_init__(self) -> None:
-        for name in ("train_size", "val_size", "max_plan", "epochs", "batch_size", "micro_batch_size", "max_length"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} is {getattr(self, name)}. Set it to a number at least 1.")
-        if not 0 <= self.noise <= 1:
-            raise ValueError(f"noise is {self.noise}. Set it to a number from 0 to 1.")
-        if self.num_processes is not None and self.num_processes < 1:
-            raise ValueError(f"num_processes is {self.num_processes}. Set it to a number at least 1, or null.")
 
 
 def load_sft(

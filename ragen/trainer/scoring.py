@@ -119,8 +119,7 @@ def _rewards(batch: Batch, config: Config, kl_controller: KlController) -> Metri
 def _advantages(batch: Batch, samples: Sequence[Sample], config: Config, kept_ratio: float) -> Metrics:
     algorithm, actor = config.algorithm, config.actor_rollout_ref.actor
     assert batch.token_rewards is not None
-    name = "bi_level_gae" if algorithm.bi_level_gae else algorithm.adv_estimator
-    if name == "gigpo":
+    if "turns" in algorithm.needs:
         _add_turns(batch, samples, gamma=algorithm.high_level_gamma)
     inputs = AdvantageInputs(
         token_rewards=batch.token_rewards,
@@ -138,7 +137,7 @@ def _advantages(batch: Batch, samples: Sequence[Sample], config: Config, kept_ra
         norm_by_std=algorithm.norm_adv_by_std_in_grpo,
         step_weight=algorithm.gigpo_step_weight,
     )
-    advantages, batch.returns = compute_advantages(name, inputs)
+    advantages, batch.returns = compute_advantages(algorithm.estimator, inputs)
     batch.advantages, metrics = postprocess(
         advantages,
         inputs,

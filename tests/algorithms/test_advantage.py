@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from typing import get_args, get_type_hints
 
 import pytest
 import torch
@@ -27,7 +26,7 @@ from ragen.algorithms.group_advantage import (
     reinforce_plus_plus_baseline,
     rloo,
 )
-from ragen.config.trainer import AlgorithmConfig
+from ragen.config.estimators import ESTIMATORS as DECLARED
 
 # The vector of the specification: two replies of two tokens with two observation tokens between them.
 REWARDS = torch.tensor([[0.0, 0, 0, 0, 0, 1]])
@@ -346,9 +345,20 @@ def test_an_estimator_says_what_it_misses(name):
 
 
 def test_the_config_offers_every_estimator():
-    (choices,) = (get_args(hint)[0] for hint in [get_type_hints(AlgorithmConfig, include_extras=True)["adv_estimator"]])
-    # bi_level_gae has a switch of its own beside gae.
-    assert set(get_args(choices)) == set(ESTIMATORS) - {"bi_level_gae"}
+    switched = {declared.bi_level for declared in DECLARED.values() if declared.bi_level}
+    assert switched == {"bi_level_gae"}
+    assert set(DECLARED) | switched == set(ESTIMATORS)
+
+
+@pytest.mark.parametrize("name", DECLARED)
+def test_an_estimator_reads_no_more_than_it_declares(name):
+    needed = {"values": {"values"}, "turns": {"turn_ids", "anchors", "step_returns"}}
+    optional = set().union(*needed.values())
+    given = set().union(*(needed[need] for need in DECLARED[name].needs))
+    compute_advantages(name, batch(**dict.fromkeys(optional - given)))
+    for field in given:
+        with pytest.raises(AssertionError, match=f"needs {field}"):
+            compute_advantages(name, batch(**{field: None}))
 
 
 def test_soft_weights_are_relative_to_the_most_varied_group():

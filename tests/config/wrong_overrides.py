@@ -162,6 +162,8 @@ def is_section(annotation: Any) -> bool:
 
 def plain_kind(annotation: Any) -> tuple[Any, bool]:
     """The row of WRONG for a type, and whether null is one of its values."""
+    if get_origin(annotation) is Annotated:
+        return plain_kind(get_args(annotation)[0])
     if get_origin(annotation) in (Union, types.UnionType):
         members = [member for member in get_args(annotation) if member is not type(None)]
         return plain_kind(members[0])[0], type(None) in get_args(annotation)
