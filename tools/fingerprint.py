@@ -23,8 +23,8 @@ from pathlib import Path
 from safetensors import safe_open
 
 from ragen.tracking.episodes import episode_files, episode_lines, read_episodes
+from ragen.tracking.names import without_times
 from ragen.tracking.rundir import read_metrics
-from ragen.trainer.verify_resume import TIMINGS
 
 ROOT = Path(__file__).parents[1]
 SHORT = ("trainer.total_training_steps=5", "trainer.test_freq=5", "trainer.save_freq=5", "es_manager.val.env_groups=16")
@@ -102,10 +102,7 @@ def tensors(run: Path) -> str:
 
 
 def metrics(run: Path) -> str:
-    rows = read_metrics(run)
-    speeds = (*TIMINGS, "sft/tokens_per_second")
-    timeless = [{name: value for name, value in row.items() if not name.startswith(speeds)} for row in rows]
-    return digest(json.dumps(row, sort_keys=True).encode() for row in timeless)
+    return digest(json.dumps(without_times(row), sort_keys=True).encode() for row in read_metrics(run))
 
 
 def episodes(run: Path) -> str:

@@ -144,9 +144,9 @@ def postprocess(
         weights = soft_weights(inputs)
         advantages = advantages * weights.unsqueeze(-1)
         metrics = {
-            "train/soft_reweight_min": weights.min().item(),
-            "train/soft_reweight_max": weights.max().item(),
-            "train/soft_reweight_mean": weights.mean().item(),
+            "soft_reweight_min": weights.min().item(),
+            "soft_reweight_max": weights.max().item(),
+            "soft_reweight_mean": weights.mean().item(),
         }
     advantages = advantages * LOSS_SCALINGS[filter_loss_scaling](kept_ratio)
     if length_weight:

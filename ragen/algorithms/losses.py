@@ -137,8 +137,8 @@ def value_loss(values: Tensor, old_values: Tensor, returns: Tensor, *, cliprange
     clipped = values.clamp(old_values - cliprange, old_values + cliprange)
     error, clipped_error = (values - returns) ** 2, (clipped - returns) ** 2
     metrics = {
-        "critic/vf_clipfrac": (clipped_error > error).to(values.dtype),
-        "critic/vpred_mean": values.detach(),
+        "vf_clipfrac": (clipped_error > error).to(values.dtype),
+        "vpred_mean": values.detach(),
     }
     return 0.5 * torch.maximum(error, clipped_error), metrics
 
@@ -185,7 +185,7 @@ def _sequence_means(values: Tensor, mask: Tensor, sequences: Tensor | None) -> T
 def _metrics(is_clipped: Tensor, kl: Tensor, is_bounded: Tensor | None = None) -> TokenMetrics:
     dtype = kl.dtype
     return {
-        "actor/pg_clipfrac": is_clipped.to(dtype),
-        "actor/ppo_kl": kl.detach(),
-        "actor/pg_clipfrac_lower": torch.zeros_like(kl) if is_bounded is None else is_bounded.to(dtype),
+        "pg_clipfrac": is_clipped.to(dtype),
+        "ppo_kl": kl.detach(),
+        "pg_clipfrac_lower": torch.zeros_like(kl) if is_bounded is None else is_bounded.to(dtype),
     }

@@ -110,9 +110,9 @@ class RolloutFilter:
             metrics |= _statistics(values, kept, f"{metric.quantity}_")
         kept_ratio = len(kept) / len(groups) if groups else 0.0
         metrics |= {
-            "rollout/filter_kept_count": float(len(kept)),
-            "rollout/filter_kept_ratio": kept_ratio,
-            "rollout/filter_zero_count": float(sum(abs(score) <= ZERO for score in scores)),
+            "filter_kept_count": float(len(kept)),
+            "filter_kept_ratio": kept_ratio,
+            "filter_zero_count": float(sum(abs(score) <= ZERO for score in scores)),
         }
         return FilterResult(
             kept=[groups[index] for index in kept],
@@ -128,7 +128,7 @@ class RolloutFilter:
 
 
 def _statistics(values: Sequence[Sequence[float]], kept: Sequence[int], family: str) -> Metrics:
-    """`rollout/in_group_<family>std` and kin, means over all groups; `rollout/chosen_in_group_*` over the kept ones."""
+    """`in_group_<family>std` and kin, means over all groups; `chosen_in_group_*` over the kept ones."""
     summaries: dict[str, Callable[[Sequence[float]], float]] = {"std": deviation, "max": max, "mean": fmean}
     if family:
         summaries["sum"] = sum
@@ -136,8 +136,8 @@ def _statistics(values: Sequence[Sequence[float]], kept: Sequence[int], family: 
     for name, summarize in summaries.items():
         per_group = [float(summarize(row)) for row in values]
         chosen = [per_group[index] for index in kept]
-        metrics[f"rollout/in_group_{family}{name}"] = fmean(per_group) if per_group else 0.0
-        metrics[f"rollout/chosen_in_group_{family}{name}"] = fmean(chosen) if chosen else 0.0
+        metrics[f"in_group_{family}{name}"] = fmean(per_group) if per_group else 0.0
+        metrics[f"chosen_in_group_{family}{name}"] = fmean(chosen) if chosen else 0.0
     return metrics
 
 

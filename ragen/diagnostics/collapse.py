@@ -18,6 +18,7 @@ from torch import Tensor
 from ragen.config.schema import AgentProxyConfig, CollapseDetectionConfig
 from ragen.learners.cross_scoring import distinct
 from ragen.seeding import Rng
+from ragen.tracking import names
 from ragen.types import Episode, Metrics
 
 RETRIEVAL_DEPTHS = (1, 2, 4, 8)
@@ -70,11 +71,11 @@ class CollapseDetector:
         if self.config.first_turn_enabled:
             with self.timer("collapse_first_turn_step"):
                 drawn = draw_first_turns(thoughtful, count, Rng(self.seed, "collapse", "first_turn", step))
-                metrics |= self.measure("collapse_first_turn_sample", drawn)
+                metrics |= self.measure(names.FIRST_TURNS, drawn)
         if self.config.multi_turn_enabled:
             with self.timer("collapse_multi_turn_step"):
                 drawn = draw_turns(thoughtful, count, Rng(self.seed, "collapse", "trajectory", step))
-                metrics |= self.measure("collapse_trajectory_sample", drawn)
+                metrics |= self.measure(names.ANY_TURNS, drawn)
         return metrics
 
     def measure(self, prefix: str, places: Sequence[Place]) -> Metrics:
@@ -89,14 +90,13 @@ class CollapseDetector:
         thoughts = [self.tokenizer.encode(thought(place), add_special_tokens=False) for place in places]
         sums, lengths = self.cross_logprobs(prompts, thoughts)
         metrics = matrix_metrics(sums, lengths, torch.tensor(own), std_eps=self.config.std_eps)
-        metrics = {f"{prefix}/{name}": value for name, value in metrics.items()}
         decay, eps = self.config.ema_decay, self.config.std_eps
-        for mi, seq in (("mi_estimate", ""), ("mi_seq_estimate", "_seq")):
-            name, std = f"{prefix}/marginal_std_ema{seq}", metrics[f"{prefix}/marginal_std{seq}"]
-            self.running_stds[name] = decay * self.running_stds.get(name, std) + (1 - decay) * std
-            metrics[name] = self.running_stds[name]
-            metrics[f"{prefix}/mi_zscore_ema{seq}"] = metrics[f"{prefix}/{mi}"] / (metrics[name] + eps)
-        return metrics
+        for seq in ("", "_seq"):
+            name, std = names.join(prefix, f"marginal_std_ema{seq}"), metrics[f"marginal_std{seq}"]
+            running = decay * self.running_stds.get(name, std) + (1 - decay) * std
+            self.running_stds[name] = metrics[f"marginal_std_ema{seq}"] = running
+            metrics[f"mi_zscore_ema{seq}"] = metrics[f"mi{seq}_estimate"] / (running + eps)
+        return names.with_prefix(prefix, metrics)
 
     def to_json(self) -> dict[str, float]:
         """The running deviations, for the checkpoint."""

@@ -22,12 +22,12 @@ from ragen.learners.gradients import COMPONENTS, Gradient
 from ragen.llm_agent.build import sampling_params
 from ragen.llm_agent.es_manager import EsManager
 from ragen.seeding import fixed_hash
+from ragen.tracking import names
 from ragen.types import Group, Metrics, group_episodes
 from ragen.workers.base import Workers
 
 MAX_FOLDS = 32
 """Parts of a bucket of which sketches are kept."""
-LOSS_NAMES = {"task": "policy", "entropy": "entropy", "kl": "kl"}
 
 Score = Callable[[Sequence[Group], float], Batch]
 """Groups and the kept ratio -> a scored batch, as in training."""
@@ -77,21 +77,21 @@ class GradientReporter:
             "grad_analysis/adjusted_batch_size": float(len(batch) if batch else 0),
             "grad_analysis/empty_after_filter": float(batch is None),
         }
-        metrics |= {name.replace("rollout/", "grad_analysis/"): value for name, value in kept.metrics.items()}
+        metrics |= names.with_prefix("grad_analysis", kept.metrics)
         found = self.report(step, batch) if batch is not None else {}
         if self.config.trainer.gradient_analysis_log_prefilter and groups:
             # Nothing dropped: the same samples with the same weights.
             is_same = batch is not None and len(kept.kept) == len(groups)
             whole = batch if batch is not None and is_same else self.score(groups, 1.0)
-            metrics |= self.log(step, "grad_norm_prefilter", found if is_same else self.report(step, whole))
+            metrics |= self.log(step, names.PREFILTER_GRADIENTS, found if is_same else self.report(step, whole))
             metrics["grad_analysis_prefilter/source_batch_size"] = metrics["grad_analysis/source_batch_size"]
             metrics["grad_analysis_prefilter/adjusted_batch_size"] = float(len(whole))
         if found:
-            metrics |= self.log(step, "grad_norm", found)
-            for component, loss in LOSS_NAMES.items():
-                metrics[f"actor/grad_norm/{component}"] = metrics[f"grad_norm/all/{component}"]
-                metrics[f"actor/loss/{loss}"] = metrics[f"grad_norm/all/loss/{loss}"]
-            metrics["actor/loss/total"] = metrics["grad_norm/all/loss/total"]
+            metrics |= self.log(step, names.GRADIENTS, found)
+            whole_batch = found[names.ALL_SAMPLES].metrics
+            metrics |= {f"actor/grad_norm/{component}": whole_batch[component] for component in COMPONENTS}
+            losses = [names.of("loss", loss) for loss in (*names.LOSSES.values(), "total")]
+            metrics |= names.with_prefix(names.ACTOR, {loss: whole_batch[loss] for loss in losses})
         return metrics
 
     def rollout(self, step: int) -> list[Group]:
@@ -119,7 +119,7 @@ class GradientReporter:
         coefficients = {"task": 1.0, "entropy": abs(actor.entropy_coeff), "kl": actor.kl_loss_coef or 1.0}
         least = ROUNDING * longest(gradients, coefficients)
         reports = {}
-        for name, groups in (buckets | {"all": sorted(stds)}).items():
+        for name, groups in (buckets | {names.ALL_SAMPLES: sorted(stds)}).items():
             chosen = {group: stds[group] for group in groups}
             is_inside = [group in chosen for group in batch.groups.tolist()]
             num_samples, num_tokens = sum(is_inside), batch.mask[is_inside].sum().item()
@@ -147,8 +147,9 @@ class GradientReporter:
         metrics: Metrics = {}
         for name, report in reports.items():
             rows = [[name, group, std] for group, std in report.stds.items()]
-            self.log_table(step, f"{prefix}/{name}/group_rv_table", ["bucket", "group_id", "reward_std"], rows)
-            metrics |= {f"{prefix}/{name}/{key}": value for key, value in report.metrics.items()}
+            bucket = names.join(prefix, name)
+            self.log_table(step, names.join(bucket, names.GROUP_TABLE), ["bucket", "group_id", "reward_std"], rows)
+            metrics |= names.with_prefix(bucket, report.metrics)
         return metrics
 
     def close(self) -> None:
@@ -163,11 +164,11 @@ def bucket_metrics(found: Mapping[str, Gradient], num_samples: int, num_tokens: 
         norm, loss = (found[component].norm, found[component].loss) if component in found else (0.0, 0.0)
         metrics |= {
             component: norm,
-            f"per_sample/{component}": norm / num_samples,
-            f"per_token/{component}": norm / max(1.0, num_tokens),
-            f"loss/{LOSS_NAMES[component]}": loss,
+            names.of("per_sample", component): norm / num_samples,
+            names.of("per_token", component): norm / max(1.0, num_tokens),
+            names.of("loss", names.LOSSES[component]): loss,
         }
-    metrics["loss/total"] = sum(gradient.loss for gradient in found.values())
+    metrics[names.of("loss", "total")] = sum(gradient.loss for gradient in found.values())
     return metrics
 
 
@@ -175,17 +176,19 @@ def noise_metrics(found: Mapping[str, Gradient], *, num_groups: int, directed: C
     """How much of each norm is signal, and the angles between the components; only `directed` ones have a direction."""
     metrics: Metrics = {}
     for component, gradient in found.items():
-        metrics[f"is_probed/{component}"] = 1.0
+        metrics[names.of("is_probed", component)] = 1.0
         noise = measure_noise(gradient.norm, gradient.sketches, gradient.masses, num_groups=num_groups, seed=seed)
         if noise is None:
             continue
-        metrics |= {f"norm_debiased/{component}": noise.debiased, f"norm_one_group/{component}": noise.one_group}
+        metrics[names.of("norm_debiased", component)] = noise.debiased
+        metrics[names.of("norm_one_group", component)] = noise.one_group
         if noise.low is not None and noise.high is not None:
-            metrics |= {f"norm_low/{component}": noise.low, f"norm_high/{component}": noise.high}
+            metrics[names.of("norm_low", component)] = noise.low
+            metrics[names.of("norm_high", component)] = noise.high
         if component in directed:
-            metrics[f"split_half_cosine/{component}"] = noise.split_half_cosine
+            metrics[names.of("split_half_cosine", component)] = noise.split_half_cosine
     for first, second in combinations([component for component in found if component in directed], 2):
-        metrics[f"cosine/{first}_{second}"] = cosine(found[first].sketches, found[second].sketches)
+        metrics[names.of("cosine", names.pair(first, second))] = cosine(found[first].sketches, found[second].sketches)
     return metrics
 
 

@@ -19,6 +19,7 @@ from ragen.evaluation.evaluate import COLUMNS, REFERENCES, Result, evaluate_mode
 from ragen.llm_agent.metrics import success_intervals
 from ragen.text import printable
 from ragen.tracking.console import console, print_table
+from ragen.tracking.names import FAULTS, below, with_prefix
 from ragen.tracking.rundir import RunDir
 from ragen.trainer.checkpoint import BEST, find_best
 from ragen.trainer.checksums import verify_model
@@ -206,10 +207,12 @@ def report(config: Config, results: Sequence[Result]) -> None:
         )
         print_table(title, COLUMNS, table_rows(results, tag))
     for result in results:
-        cuts = {key: value for key, value in result.metrics().items() if value and key.startswith("faults/")}
-        if cuts:
+        faults = {name: value for name, value in below(FAULTS, result.metrics()).items() if value}
+        if faults:
             first = next(episode.error for episode in result.episodes if episode.status.is_fault)
-            console.print(printable(f"{result.policy}: {cuts}; the first: {first}"), soft_wrap=True)
+            console.print(
+                printable(f"{result.policy}: {with_prefix(FAULTS, faults)}; the first: {first}"), soft_wrap=True
+            )
         if num_full := sum(episode.status is Status.CONTEXT_FULL for episode in result.episodes):
             console.print(
                 f"{result.policy}: {num_full} of {len(result.episodes)} episodes ended with their context full. Raise "
@@ -223,6 +226,5 @@ def summarize(results: Sequence[Result]) -> dict[str, float]:
     metrics: dict[str, float] = {}
     for result in results:
         policy = result.policy.split()[0]
-        metrics |= {f"{policy}/{key}": value for key, value in result.metrics().items()}
-        metrics |= {f"{policy}/{key}": value for key, value in success_intervals(result.episodes).items()}
+        metrics |= with_prefix(policy, result.metrics() | success_intervals(result.episodes))
     return metrics

@@ -10,7 +10,7 @@ from ragen.config.schema import Config
 from ragen.llm_agent.agent_proxy import refuse_when_nothing_fits
 from ragen.llm_agent.build import Agent, sampling_params
 from ragen.llm_agent.es_manager import EsManager
-from ragen.llm_agent.metrics import episode_metrics, rollout_metrics, success
+from ragen.llm_agent.metrics import episode_metrics, pass_rate, rollout_metrics, success
 from ragen.llm_agent.policies import play_policy
 from ragen.tracking.console import progress
 from ragen.types import Episode, Metrics
@@ -88,7 +88,7 @@ def table_rows(results: Sequence[Result], tag: str) -> list[list[str]]:
             rows.append([result.policy, "no episode without a fault", *[""] * (len(COLUMNS) - 2)])
             continue
         per_episode = [episode_metrics(episode) for episode in members]
-        pass_at = next((v for k, v in rollout_metrics(members).items() if k.startswith(f"{tag}/pass@")), 0.0)
+        _, pass_at = pass_rate(members) or (0, 0.0)
 
         def mean(key: str, rows: list[Metrics] = per_episode) -> str:
             return f"{fmean(row.get(key, 0.0) for row in rows):.2f}"

@@ -24,6 +24,7 @@ from ragen.errors import ConfigError, RagenError
 from ragen.files import read_yaml, value_at
 from ragen.tracking.console import console, print_table
 from ragen.tracking.episodes import episode_files, episode_name, read_episodes
+from ragen.tracking.names import FILTER, with_prefix
 from ragen.types import Episode, group_episodes
 
 logger = logging.getLogger(__name__)
@@ -64,7 +65,7 @@ class Replay:
             "kept_ids": self.result.kept_ids,
             "selected_ids": self.result.selected_ids,
             "scores": dict(zip(map(str, self.result.group_ids), self.result.scores, strict=True)),
-            "metrics": self.result.metrics,
+            "metrics": with_prefix(FILTER, self.result.metrics),
         }
 
 
@@ -158,11 +159,10 @@ def _usable(
 def report(replays: Sequence[Replay]) -> None:
     """The table of one file."""
     first = replays[0]
-    metrics = first.result.metrics
     lost = f", {first.num_incomplete} incomplete groups left out" if first.num_incomplete else ""
     print_table(
         f"{first.file}: {first.num_groups} groups, mean in-group reward deviation "
-        f"{metrics['rollout/in_group_reward_std']:.3g}{lost}",
+        f"{first.result.metrics['in_group_reward_std']:.3g}{lost}",
         COLUMNS,
         [_row(each) for each in replays],
     )

@@ -22,6 +22,7 @@ from ragen.modeling.load import to_device
 from ragen.modeling.packing import Packing, packed_attention
 from ragen.modeling.passes import hidden_states, logits_of, masked_rows, masked_targets
 from ragen.modeling.rows import take_rows
+from ragen.tracking.names import ACTOR, with_prefix
 from ragen.types import Metrics
 
 
@@ -81,7 +82,7 @@ class Actor(Learner):
         metrics = self.train_on(batch, step=step, loss_of=self.loss)
         if self.config.use_kl_loss:
             metrics["kl_coef"] = self.config.kl_loss_coef
-        return {name if "/" in name else f"actor/{name}": value for name, value in metrics.items()}
+        return with_prefix(ACTOR, metrics)
 
     def loss(self, batch: Batch, ids: Tensor, packing: Packing) -> tuple[Tensor, dict[str, float]]:
         """The micro batch's share of the total loss."""
@@ -117,7 +118,7 @@ class Actor(Learner):
         policy, entropy = (token_loss * weights).sum(), (entropies * weights).sum()
         terms = {"task": policy, "entropy": -config.entropy_coeff * entropy}
         metrics = {name: (values * mean_weights).sum().item() for name, values in token_metrics.items()}
-        metrics |= {"actor/pg_loss": policy.item(), "actor/entropy_loss": entropy.item()}
+        metrics |= {"pg_loss": policy.item(), "entropy_loss": entropy.item()}
         if config.use_kl_loss:
             if config.kl_loss_type == "full":
                 token_kls = scatter(self.full_kl(hidden, batch, ids, packing), mask)
@@ -125,7 +126,7 @@ class Actor(Learner):
                 token_kls = token_kl(logprobs, on_device(batch.ref_logprobs), config.kl_loss_type)
             kl = (token_kls * weights).sum()
             terms["kl"] = config.kl_loss_coef * kl
-            metrics |= {"actor/kl_loss": kl.item()}
+            metrics |= {"kl_loss": kl.item()}
         return terms, metrics
 
     def full_kl(self, hidden: Tensor, batch: Batch, ids: Tensor, packing: Packing) -> Tensor:

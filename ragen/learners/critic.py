@@ -15,6 +15,7 @@ from ragen.modeling.load import to_device
 from ragen.modeling.packing import Packing
 from ragen.modeling.passes import masked_rows
 from ragen.modeling.rows import take_rows
+from ragen.tracking.names import CRITIC, with_prefix
 from ragen.types import Metrics
 
 
@@ -44,7 +45,7 @@ class Critic(Learner):
     def update(self, batch: Batch, *, step: int) -> Metrics:
         """Clipped squared error to the returns, one optimizer step per mini batch."""
         metrics = self.train_on(batch, step=step, loss_of=self.loss)
-        return {name if "/" in name else f"critic/{name}": value for name, value in metrics.items()}
+        return with_prefix(CRITIC, metrics)
 
     def loss(self, batch: Batch, ids: Tensor, packing: Packing) -> tuple[Tensor, dict[str, float]]:
         """The micro batch's share of the value loss."""
@@ -58,4 +59,4 @@ class Critic(Learner):
         token_loss, token_metrics = value_loss(values, old, returns, cliprange=self.config.cliprange_value)
         loss = (token_loss * weights).sum()
         metrics = {name: (value * mean_weights).sum().item() for name, value in token_metrics.items()}
-        return loss, metrics | {"critic/vf_loss": loss.item()}
+        return loss, metrics | {"vf_loss": loss.item()}

@@ -32,6 +32,7 @@ from ragen.sweeps.scheduler import Scheduler
 from ragen.sweeps.slots import Machine, Slot, cut_slots, find_machine
 from ragen.sweeps.view import make_view
 from ragen.tracking.console import console, print_table
+from ragen.tracking.names import SCORE, VALIDATION, by_tag
 from ragen.tracking.rundir import write_atomic
 from ragen.trainer.checkpoint import LATEST
 
@@ -253,11 +254,8 @@ def busy_gpus() -> set[str]:
 def score_of(run: Run) -> float | None:
     """The score of the last validation, the mean over its environments."""
     for record in reversed(read_records(run.run_dir)):
-        values = [
-            v for k, v in record.items() if k.startswith("val-env/") and k.count("/") == 2 and k.endswith("/score")
-        ]
-        if values:
-            return fmean(values)
+        if scores := by_tag(record, VALIDATION, SCORE).values():
+            return fmean(scores)
     return None
 
 

@@ -45,15 +45,22 @@ def rollout_metrics(episodes: Sequence[Episode]) -> Metrics:
             non_zero = [value for value in values if value]
             metrics[f"{tag}/{key}"] = sum(values) / len(values)
             metrics[f"{tag}/non-zero/{key}"] = sum(non_zero) / len(non_zero) if non_zero else 0.0
-        # A group that lost a member had fewer than k tries.
-        groups = [g for g in group_episodes(e for e in episodes if e.tag == tag) if g.is_complete]
-        if groups:
-            group_size = max(len(group.episodes) for group in groups)
-            solved = [any(episode.is_success for episode in group.episodes) for group in groups]
-            metrics[f"{tag}/pass@{group_size}"] = sum(solved) / len(solved)
+        if found := pass_rate([episode for episode in episodes if episode.tag == tag]):
+            group_size, rate = found
+            metrics[f"{tag}/pass@{group_size}"] = rate
     lengths = [sum(len(turn.response_ids) for turn in episode.turns) for episode in valid]
     metrics["response_length"] = sum(lengths) / len(lengths) if lengths else 0.0
     return metrics | truncation_ledger(episodes) | _faults(episodes)
+
+
+def pass_rate(episodes: Sequence[Episode]) -> tuple[int, float] | None:
+    """k, the episodes of a group, and the share of groups that solved one of them; None without a complete group."""
+    # A group that lost a member had fewer than k tries.
+    groups = [group for group in group_episodes(episodes) if group.is_complete]
+    if not groups:
+        return None
+    solved = [any(episode.is_success for episode in group.episodes) for group in groups]
+    return max(len(group.episodes) for group in groups), sum(solved) / len(solved)
 
 
 def success(episodes: Sequence[Episode]) -> Estimate:

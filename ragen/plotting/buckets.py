@@ -3,18 +3,31 @@
 from __future__ import annotations
 
 import math
-import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from itertools import combinations
 
 from ragen.errors import RagenError
 from ragen.plotting.history import History, Metrics, Step
 from ragen.plotting.style import Interval
+from ragen.tracking.names import (
+    ALL_SAMPLES,
+    GRADIENTS,
+    GROUP_TABLE,
+    PREFILTER_GRADIENTS,
+    BucketMetric,
+    Component,
+    Measure,
+    below,
+    join,
+    numbered_buckets,
+    of,
+    pair,
+)
 
-COMPONENTS = {"task": "task", "entropy": "entropy", "kl": "KL"}
+COMPONENTS: dict[Component, str] = {"task": "task", "entropy": "entropy", "kl": "KL"}
 """Term of the actor's loss -> its name in a figure."""
-PREFIX = "grad_norm"
-PREFILTER_PREFIX = "grad_norm_prefilter"
+ENDS: tuple[Measure, Measure] = ("norm_low", "norm_high")
 TABLE_TOLERANCE = 1e-3
 """A table whose extremes differ more than this from the logged ones describes other groups."""
 
@@ -34,7 +47,7 @@ class Bucket:
         """bucket_3 -> Q3"""
         return self.name.replace("bucket_", "Q")
 
-    def __getitem__(self, name: str) -> float:
+    def __getitem__(self, name: BucketMetric) -> float:
         """A metric of the bucket; one that was not logged counts as 0."""
         return self.metrics.get(name, 0.0)
 
@@ -51,15 +64,15 @@ class Bucket:
         ends = (min(self.group_stds), max(self.group_stds))
         return all(abs(end - logged) <= TABLE_TOLERANCE for end, logged in zip(ends, self.std_range, strict=True))
 
-    def measured(self, name: str) -> float:
-        """A noise measure of the bucket; NaN where there is none, as in a bucket of one group."""
-        return self.metrics.get(name, math.nan)
+    def measured(self, measure: Measure, component: str) -> float:
+        """What is known of a gradient beside its norm; NaN where nothing is, as in a bucket of one group."""
+        return self.metrics.get(of(measure, component), math.nan)
 
-    def interval(self, components: Sequence[str]) -> Interval:
+    def interval(self, *components: Component) -> Interval:
         """The 95 % interval of a gradient norm; of several norms the sum of their intervals."""
         moving = [component for component in components if self[component] != 0]
-        low, high = (sum(self.measured(f"norm_{end}/{component}") for component in moving) for end in ("low", "high"))
-        return low, high
+        lows, highs = ([self.measured(end, component) for component in moving] for end in ENDS)
+        return sum(lows), sum(highs)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -76,77 +89,70 @@ class Analysis:
     def labels(self) -> list[str]:
         return [bucket.label for bucket in self.buckets]
 
-    def values(self, name: str) -> list[float]:
+    def values(self, name: BucketMetric) -> list[float]:
         return [bucket[name] for bucket in self.buckets]
 
-    def measured(self, name: str) -> list[float]:
-        return [bucket.measured(name) for bucket in self.buckets]
+    def measured(self, measure: Measure, component: str) -> list[float]:
+        return [bucket.measured(measure, component) for bucket in self.buckets]
 
-    def has(self, name: str) -> bool:
-        """Whether some bucket logged a metric."""
-        return any(name in bucket.metrics for bucket in self.buckets)
+    def has(self, measure: Measure, component: str) -> bool:
+        """Whether some bucket logged a measure."""
+        return any(of(measure, component) in bucket.metrics for bucket in self.buckets)
 
-    def is_on(self, component: str) -> bool:
+    def is_on(self, component: Component) -> bool:
         """Whether a term of the loss has a gradient anywhere."""
         return any(value != 0 for value in self.values(component))
 
-    def why_zero(self, component: str) -> str:
+    def why_zero(self, component: Component) -> str:
         """What to say of a term without any gradient. Runs of earlier versions logged angles of terms that were on."""
-        logged = self.buckets[0].metrics
-        is_probed = any(key.startswith(("is_probed/", "cosine/")) and component in key for key in logged)
+        pairs = [pair(*both) for both in combinations(COMPONENTS, 2) if component in both]
+        marks = [of("is_probed", component), *(of("cosine", both) for both in pairs)]
+        is_probed = any(mark in self.buckets[0].metrics for mark in marks)
         name = COMPONENTS[component]
         return f"{name} is on, but zero in every bucket" if is_probed else f"{name} is off\n(zero in every bucket)"
 
-    def intervals(self, *components: str) -> list[Interval] | None:
+    def intervals(self, *components: Component) -> list[Interval] | None:
         """The interval of each bucket; None where noise was not measured."""
-        if not any(self.has(f"norm_low/{component}") for component in components):
+        if not any(self.has("norm_low", component) for component in components):
             return None
-        return [bucket.interval(components) for bucket in self.buckets]
+        return [bucket.interval(*components) for bucket in self.buckets]
 
 
-def bucket_names(names: Iterable[str], prefix: str) -> list[str]:
-    """The buckets that metric names mention, by number: bucket_2 before bucket_10."""
-    pattern = re.compile(rf"{re.escape(prefix)}/bucket_(\d+)/")
-    return [f"bucket_{n}" for n in sorted({int(match[1]) for match in map(pattern.match, names) if match})]
-
-
-def analysis_steps(history: History, prefix: str = PREFIX) -> list[Step]:
+def analysis_steps(history: History, prefix: str = GRADIENTS) -> list[Step]:
     """The steps with a gradient analysis; only the summary where no step has one."""
     steps: list[Step] = [step for step in sorted(history.steps) if _has_buckets(history.steps[step], prefix)]
     if steps:
         return steps
     if _has_buckets(history.summary, prefix):
         return ["summary"]
+    whole = join(prefix, ALL_SAMPLES)
+    has_all = any(below(whole, metrics) for metrics in history.steps.values())
     raise RagenError(
         f"The run {history.name} has no bucket metrics ({prefix}/bucket_*/...) in its {len(history.steps)} steps. "
-        + (f"It has only {prefix}/all: its filter gives no reward std. " if _has_all(history, prefix) else "")
+        + (f"It has only {whole}: its filter gives no reward std. " if has_all else "")
         + "Train with trainer.gradient_analysis_mode=True and a reward-variance filter"
-        + (" and trainer.gradient_analysis_log_prefilter=True." if prefix == PREFILTER_PREFIX else ".")
+        + (" and trainer.gradient_analysis_log_prefilter=True." if prefix == PREFILTER_GRADIENTS else ".")
     )
 
 
 def _has_buckets(metrics: Mapping[str, float], prefix: str) -> bool:
-    return any(value for name, value in metrics.items() if name.startswith(f"{prefix}/bucket_"))
-
-
-def _has_all(history: History, prefix: str) -> bool:
-    return any(name.startswith(f"{prefix}/all/") for metrics in history.steps.values() for name in metrics)
+    buckets = numbered_buckets(metrics, prefix)
+    return any(value for bucket in buckets for value in below(join(prefix, bucket), metrics).values())
 
 
 def pick_bucket(metrics: Metrics, prefix: str, name: str, group_stds: list[float] | None = None) -> Bucket:
     """The metrics of a bucket; what is not finite becomes NaN, which charts leave out."""
-    start = f"{prefix}/{name}/"
-    own = {key.removeprefix(start): value for key, value in metrics.items() if key.startswith(start)}
-    own = {key: value if math.isfinite(value) else math.nan for key, value in own.items()}
-    return Bucket(name=name, metrics=own, group_stds=group_stds or [])
+    own = below(join(prefix, name), metrics)
+    finite = {key: value if math.isfinite(value) else math.nan for key, value in own.items()}
+    return Bucket(name=name, metrics=finite, group_stds=group_stds or [])
 
 
-def read_analysis(history: History, step: Step, prefix: str = PREFIX) -> Analysis:
+def read_analysis(history: History, step: Step, prefix: str = GRADIENTS) -> Analysis:
     """The analysis of a step with the tables of its groups."""
     metrics = history.at(step)
     buckets = []
-    for name in bucket_names(metrics, prefix):
-        rows = history.load_table(step, f"{prefix}/{name}/group_rv_table") or []
+    for name in numbered_buckets(metrics, prefix):
+        rows = history.load_table(step, join(prefix, name, GROUP_TABLE)) or []
         stds = [float(row["reward_std"]) for row in rows if row["reward_std"] is not None]
         buckets.append(pick_bucket(metrics, prefix, name, [std for std in stds if math.isfinite(std)]))
-    return Analysis(step=step, prefix=prefix, buckets=buckets, whole=pick_bucket(metrics, prefix, "all"))
+    return Analysis(step=step, prefix=prefix, buckets=buckets, whole=pick_bucket(metrics, prefix, ALL_SAMPLES))

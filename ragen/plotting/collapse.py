@@ -9,14 +9,25 @@ from typing import TYPE_CHECKING
 
 from ragen.errors import RagenError, reporting_errors
 from ragen.plotting.history import Metrics, read_run_dir
-from ragen.plotting.style import BLUE, GREEN, GREY, ORANGE, VERMILION, clean, from_zero, new_figure, save_figure, say
-from ragen.tracking.validation import SAMPLED, success_by_tag
+from ragen.plotting.style import (
+    BLUE,
+    GREEN,
+    GREY,
+    ORANGE,
+    VERMILION,
+    clean,
+    from_zero,
+    new_figure,
+    save_figure,
+    show_text,
+)
+from ragen.tracking.names import ANY_TURNS, FIRST_TURNS, SUCCESS, VALIDATION, below, by_tag, collapse, join
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-SETS = {"collapse_first_turn_sample": ("first turns", BLUE), "collapse_trajectory_sample": ("any turn", VERMILION)}
-"""Prefix of a set of sampled replies -> its name and colour."""
+SETS = {FIRST_TURNS: ("first turns", BLUE), ANY_TURNS: ("any turn", VERMILION)}
+"""Set of sampled replies -> its name and colour."""
 VALIDATION_COLORS = [BLUE, ORANGE, GREEN, VERMILION]
 FAR = 4.0
 """A bound this many times above the data is written instead of drawn, since it would flatten the curve."""
@@ -40,44 +51,45 @@ def draw_line(axis: Axes, steps: Steps, name: str, **style: object) -> list[floa
 
 def draw_entropies(axis: Axes, steps: Steps) -> None:
     clean(axis, "entropy of the reasoning", xlabel="training step", ylabel="nats per token")
-    for prefix, (name, color) in SETS.items():
-        draw_line(axis, steps, f"{prefix}/reasoning_entropy_est", label=f"marginal, {name}", color=color, ls="--")
-        key = f"{prefix}/conditional_entropy_est"
-        draw_line(axis, steps, key, label=f"given the prompt, {name}", color=color, marker="o")
+    for turns, (name, color) in SETS.items():
+        marginal, given = collapse(turns, "reasoning_entropy_est"), collapse(turns, "conditional_entropy_est")
+        draw_line(axis, steps, marginal, label=f"marginal, {name}", color=color, ls="--")
+        draw_line(axis, steps, given, label=f"given the prompt, {name}", color=color, marker="o")
 
 
 def draw_information(axis: Axes, steps: Steps) -> None:
     clean(axis, "mutual information of prompt and reasoning", xlabel="training step", ylabel="nats per token")
-    found = {prefix: series(steps, f"{prefix}/mi_estimate")[1] for prefix in SETS}
-    top = max((value for values in found.values() for value in values), default=0.0)
-    for prefix, (name, color) in SETS.items():
-        bounds = series(steps, f"{prefix}/mi_upper_bound")[1]
+    top = max((value for turns in SETS for value in series(steps, collapse(turns, "mi_estimate"))[1]), default=0.0)
+    for turns, (name, color) in SETS.items():
+        bounds = series(steps, collapse(turns, "mi_upper_bound"))[1]
         is_far = bool(bounds) and max(bounds) > FAR * top
         label = f"{name}, at most {max(bounds):.2f}" if is_far else name
-        draw_line(axis, steps, f"{prefix}/mi_estimate", label=label, color=color, marker="o")
+        draw_line(axis, steps, collapse(turns, "mi_estimate"), label=label, color=color, marker="o")
         if bounds and not is_far:
-            draw_line(axis, steps, f"{prefix}/mi_upper_bound", label=f"upper bound, {name}", color=color, ls=":")
+            bound = collapse(turns, "mi_upper_bound")
+            draw_line(axis, steps, bound, label=f"upper bound, {name}", color=color, ls=":")
 
 
 def draw_retrieval(axis: Axes, steps: Steps) -> None:
     clean(axis, "retrieval of the prompt from the reasoning", xlabel="training step", ylabel="accuracy")
-    for prefix, (name, color) in SETS.items():
-        draw_line(axis, steps, f"{prefix}/retrieval_accuracy", label=name, color=color, marker="o")
-        draw_line(axis, steps, f"{prefix}/retrieval_chance_level", label=f"chance, {name}", color=color, ls=":")
+    for turns, (name, color) in SETS.items():
+        accuracy, chance = collapse(turns, "retrieval_accuracy"), collapse(turns, "retrieval_chance_level")
+        draw_line(axis, steps, accuracy, label=name, color=color, marker="o")
+        draw_line(axis, steps, chance, label=f"chance, {name}", color=color, ls=":")
 
 
 def draw_validation(axis: Axes, steps: Steps) -> None:
     clean(axis, "validation", xlabel="training step", ylabel="success")
-    tags = sorted({tag for metrics in steps.values() for tag in success_by_tag(metrics, {})})
+    tags = sorted({tag for metrics in steps.values() for tag in by_tag(metrics, VALIDATION, SUCCESS)})
     for index, tag in enumerate(tags):
         color = VALIDATION_COLORS[index % len(VALIDATION_COLORS)]
-        draw_line(axis, steps, f"{SAMPLED}/{tag}/success", label=tag, color=color, marker="o")
+        draw_line(axis, steps, join(VALIDATION, tag, SUCCESS), label=tag, color=color, marker="o")
 
 
 def plot_collapse(run: Path, out: Path) -> Path:
     """Draw the collapse metrics of a run directory."""
     steps = read_run_dir(run).steps
-    if not any(name.startswith(tuple(SETS)) for metrics in steps.values() for name in metrics):
+    if not any(below(turns, metrics) for metrics in steps.values() for turns in SETS):
         raise RagenError(
             f"{run} has no collapse metrics ({', '.join(SETS)}). "
             "Train with collapse_detection.compute_freq > 0, full context and enable_think=True."
@@ -87,7 +99,7 @@ def plot_collapse(run: Path, out: Path) -> Path:
     for axis, draw in zip(figure.subplots(2, 2).flat, panels, strict=True):
         draw(axis, steps)
         if not axis.lines:
-            say(axis, "not logged")
+            show_text(axis, "not logged")
             continue
         from_zero(axis, room=0.08)
         if axis.dataLim.y0 < 0:  # estimates may fall below zero

@@ -9,9 +9,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ragen.errors import RagenError, reporting_errors
-from ragen.plotting.buckets import PREFILTER_PREFIX, PREFIX, analysis_steps, bucket_names, read_analysis
+from ragen.plotting.buckets import analysis_steps, read_analysis
 from ragen.plotting.gradient_figures import write_analysis
 from ragen.plotting.history import History, Step, read_history, read_run_dir
+from ragen.tracking.names import GRADIENTS, PREFILTER_GRADIENTS, numbered_buckets
 
 
 def default_folder(history: History) -> Path:
@@ -35,13 +36,13 @@ def choose_steps(found: list[Step], asked: list[int] | None) -> list[Step]:
 
 def plot(args: argparse.Namespace) -> None:
     history = read_run_dir(args.run_dir) if args.run_dir else read_history(args.wandb_path)
-    prefix = PREFILTER_PREFIX if args.prefilter else PREFIX
+    prefix = PREFILTER_GRADIENTS if args.prefilter else GRADIENTS
     steps = analysis_steps(history, prefix)
     if args.list_steps:
         print(f"{history.name}: {len(steps)} gradient analyses")
         for step in steps:
-            names = bucket_names(history.at(step), prefix)
-            print(f"  {step if step == 'summary' else f'step {step}'}: {len(names)} buckets")
+            buckets = numbered_buckets(history.at(step), prefix)
+            print(f"  {step if step == 'summary' else f'step {step}'}: {len(buckets)} buckets")
         return
     folder = args.output_dir or default_folder(history)
     folder = folder / "prefilter" if args.prefilter else folder

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ragen.plotting.buckets import COMPONENTS, PREFILTER_PREFIX, Analysis, Bucket
+from ragen.plotting.buckets import COMPONENTS, Analysis
 from ragen.plotting.history import Metrics, Step
 from ragen.plotting.style import (
     BLUE,
@@ -19,7 +19,7 @@ from ragen.plotting.style import (
     MARKER,
     ORANGE,
     PURPLE,
-    Interval,
+    Points,
     bucket_ticks,
     clean,
     draw_bars,
@@ -29,37 +29,38 @@ from ragen.plotting.style import (
     new_figure,
     number,
     save_figure,
-    say,
+    show_text,
 )
+from ragen.tracking.names import LOSSES, PREFILTER_GRADIENTS, Component, Measure
 from ragen.tracking.rundir import write_atomic
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-COLORS = {"task": BLUE, "entropy": ORANGE, "kl": GREEN}
-REGULARIZERS = ("kl", "entropy")
+COLORS: dict[str, str] = {"task": BLUE, "entropy": ORANGE, "kl": GREEN}
+REGULARIZERS: tuple[Component, Component] = ("kl", "entropy")
+COLUMN_ORDER: tuple[Component, ...] = (*REGULARIZERS, "task")
 BUCKET_AXIS = "reward-variance bucket (Q1 lowest)"
 STD_AXIS = "reward std within a group"
 INTERVAL = "95 % of other batches"
 NORM_AXIS = "L2 norm of the gradient"
+REGULARIZER_AXIS = "KL norm + entropy norm"
 
 
 def draw_norms(analysis: Analysis) -> Figure:
     """Gradient norm of each term per bucket, above a table of what is in the buckets."""
     figure = new_figure(12.6, 5.8)
     grid = figure.add_gridspec(2, 3, height_ratios=[3.2, 1.2])
-    for column, component in enumerate(("kl", "entropy", "task")):
+    for column, component in enumerate(COLUMN_ORDER):
         axis = figure.add_subplot(grid[0, column])
         clean(axis, f"{COMPONENTS[component]} gradient", xlabel=BUCKET_AXIS, ylabel=NORM_AXIS)
         if not analysis.is_on(component):
-            say(axis, analysis.why_zero(component))
+            show_text(axis, analysis.why_zero(component))
             continue
         values, intervals = analysis.values(component), analysis.intervals(component)
         color = COLORS[component]
-        draw_bars(
-            axis, analysis.labels, values, color=color, intervals=intervals, interval_label="95 % of other batches"
-        )
+        draw_bars(axis, analysis.labels, values, color=color, intervals=intervals, interval_label=INTERVAL)
         _draw_debiased(axis, analysis, component)
         if whole := analysis.whole[component]:
             axis.axhline(whole, color=GREY, linestyle="--", linewidth=1, label=f"all samples ({number(whole)})")
@@ -75,18 +76,18 @@ def draw_norms(analysis: Analysis) -> Figure:
 def draw_losses(analysis: Analysis) -> Figure:
     """The terms of the actor's loss per bucket."""
     figure = new_figure(9.6, 6.6)
-    titles = {"policy": "policy loss", "entropy": "entropy loss", "kl": "KL loss", "total": "total loss"}
-    colors = {"policy": BLUE, "entropy": ORANGE, "kl": GREEN, "total": PURPLE}
-    axes = figure.subplots(2, 2).flat
-    for axis, (name, title) in zip(axes, titles.items(), strict=True):
-        clean(axis, title, xlabel=BUCKET_AXIS, ylabel="loss, with its coefficient" if name in COLORS else "loss")
-        values = analysis.values(f"loss/{name}")
-        component = "task" if name == "policy" else name
+    policy, entropy, kl, total = figure.subplots(2, 2).flat
+    for axis, name, title, color in ((policy, "policy", "policy loss", BLUE), (total, "total", "total loss", PURPLE)):
+        clean(axis, title, xlabel=BUCKET_AXIS, ylabel="loss")
+        draw_bars(axis, analysis.labels, analysis.measured("loss", name), color=color)
+    for axis, component in zip((kl, entropy), REGULARIZERS, strict=True):
+        clean(axis, f"{COMPONENTS[component]} loss", xlabel=BUCKET_AXIS, ylabel="loss, with its coefficient")
+        values = analysis.measured("loss", LOSSES[component])
         # A policy loss of exactly zero is a value; a term without loss and gradient is switched off.
-        if component in ("entropy", "kl") and not any(values) and not analysis.is_on(component):
-            say(axis, analysis.why_zero(component))
+        if any(values) or analysis.is_on(component):
+            draw_bars(axis, analysis.labels, values, color=COLORS[component])
         else:
-            draw_bars(axis, analysis.labels, values, color=colors[name])
+            show_text(axis, analysis.why_zero(component))
     return _titled(figure, "Loss per reward-variance bucket", analysis)
 
 
@@ -102,26 +103,30 @@ def draw_reward_std(analysis: Analysis) -> Figure:
 def draw_normed(analysis: Analysis) -> Figure:
     """Gradient norms divided by the samples and by the tokens of their bucket, each on its own axis."""
     figure = new_figure(14.4, 4.2)
-    for axis, component in zip(figure.subplots(1, 3), ("kl", "entropy", "task"), strict=True):
+    for axis, component in zip(figure.subplots(1, 3), COLUMN_ORDER, strict=True):
         clean(axis, f"{COMPONENTS[component]} gradient", xlabel=BUCKET_AXIS, ylabel="norm / samples")
         if not analysis.is_on(component):
-            say(axis, analysis.why_zero(component))
+            show_text(axis, analysis.why_zero(component))
             continue
         right = axis.twinx()
         right.set_ylabel("norm / tokens (hatched)")
         right.spines["top"].set_visible(False)
         places = range(len(analysis.buckets))
-        for side, offset, unit, hatch in ((axis, -0.2, "sample", ""), (right, 0.2, "token", "////")):
+        sides: list[tuple[Axes, float, Measure, str]] = [
+            (axis, -0.2, "per_sample", ""),
+            (right, 0.2, "per_token", "////"),
+        ]
+        for side, offset, measure, hatch in sides:
             side.bar(
                 [place + offset for place in places],
-                analysis.values(f"per_{unit}/{component}"),
+                analysis.measured(measure, component),
                 width=0.38,
                 color=COLORS[component],
                 alpha=0.9 if not hatch else 0.55,
                 hatch=hatch,
                 edgecolor="white",
                 linewidth=0,
-                label=f"per {unit}",
+                label=measure,
             )
             from_zero(side, room=0.2)
         bucket_ticks(axis, analysis.labels)
@@ -132,44 +137,47 @@ def draw_normed(analysis: Analysis) -> Figure:
 
 def draw_summary(analysis: Analysis) -> Figure:
     """Reward std per bucket, then the norms against it; with noise measures also how alike two halves are."""
-    has_noise = analysis.has("split_half_cosine/task")
+    has_noise = analysis.has("split_half_cosine", "task")
     figure = new_figure(10.4, 8.0) if has_noise else new_figure(13.2, 4.4)
     axes = figure.subplots(*(2, 2) if has_noise else (1, 3)).flat
     _draw_std_boxes(axes[0], analysis)
     clean(axes[1], "task gradient", xlabel=f"mean {STD_AXIS}", ylabel=NORM_AXIS)
-    draw_against_std(axes[1], analysis.buckets, ["task"], intervals=analysis.intervals("task"), color=BLUE)
-    clean(axes[2], "regularizer gradients", xlabel=f"mean {STD_AXIS}", ylabel="KL norm + entropy norm")
-    regularizers = [component for component in REGULARIZERS if analysis.is_on(component)]
-    if regularizers:
-        intervals = analysis.intervals(*regularizers)
-        draw_against_std(axes[2], analysis.buckets, regularizers, intervals=intervals, color=GREEN)
-        if len(regularizers) == 1:
-            axes[2].set_ylabel(f"{COMPONENTS[regularizers[0]]} norm (the other is zero)")
-    else:
-        say(axes[2], "\n".join(map(analysis.why_zero, REGULARIZERS)))
+    clean(axes[2], "regularizer gradients", xlabel=f"mean {STD_AXIS}", ylabel=REGULARIZER_AXIS)
+    labels = draw_against_std(axes[1], axes[2], analysis)
     if has_noise:
         _draw_split_half(axes[3], analysis)
     _titled(figure, "Gradient analysis", analysis).draw_without_rendering()
-    label_buckets(axes[1], analysis.buckets, ["task"])
-    if regularizers:
-        label_buckets(axes[2], analysis.buckets, regularizers)
+    for axis, points in labels:
+        label_points(axis, points)
     return figure
 
 
-def draw_against_std(
-    axis: Axes, buckets: Sequence[Bucket], components: Sequence[str], *, intervals: list[Interval] | None, color: str
-) -> None:
-    """Sum of gradient norms against mean reward std: a labelled point per bucket, hollow where noise is removed."""
-    xs = [bucket["reward_std_mean"] for bucket in buckets]
-    ys = [sum(bucket[component] for component in components) for bucket in buckets]
+def draw_against_std(task_axis: Axes, other_axis: Axes, analysis: Analysis) -> list[tuple[Axes, Points]]:
+    """The task norm and the sum of the regularizers' norms against the mean reward std of each bucket.
+
+    Returns the points that `label_points` names once the figure is laid out.
+    """
+    labels = [(task_axis, _draw_points(task_axis, analysis, ["task"], color=BLUE))]
+    regularizers: list[Component] = [component for component in REGULARIZERS if analysis.is_on(component)]
+    if not regularizers:
+        show_text(other_axis, "\n".join(map(analysis.why_zero, REGULARIZERS)))
+        return labels
+    if len(regularizers) == 1:
+        other_axis.set_ylabel(f"{COMPONENTS[regularizers[0]]} norm (the other is zero)")
+    return [*labels, (other_axis, _draw_points(other_axis, analysis, regularizers, color=GREEN))]
+
+
+def _draw_points(axis: Axes, analysis: Analysis, components: Sequence[Component], *, color: str) -> Points:
+    """A point per bucket, hollow where noise is removed."""
+    xs = analysis.values("reward_std_mean")
+    ys = [sum(bucket[component] for component in components) for bucket in analysis.buckets]
     axis.plot(xs, ys, color=color, linewidth=1, alpha=0.35)
     axis.plot(xs, ys, "o", color=color, markersize=MARKER, label="norm")
-    if intervals:
+    if intervals := analysis.intervals(*components):
         error_bars(axis, xs, ys, intervals, label=INTERVAL + ", summed" * (len(components) > 1))
-        moving = [[component for component in components if bucket[component]] for bucket in buckets]
         debiased = [
-            sum(bucket.measured(f"norm_debiased/{component}") for component in own)
-            for bucket, own in zip(buckets, moving, strict=True)
+            sum(bucket.measured("norm_debiased", component) for component in components if bucket[component])
+            for bucket in analysis.buckets
         ]
         axis.plot(xs, debiased, "D", mfc="white", color=color, ms=5, clip_on=False, label="sampling noise removed")
     from_zero(axis)
@@ -177,20 +185,14 @@ def draw_against_std(
     if len(axis.get_legend_handles_labels()[0]) > 1:
         axis.set_ylim(top=axis.get_ylim()[1] * 1.2)
         axis.legend(fontsize=8, loc="upper left", frameon=False)
+    return dict(zip(analysis.labels, zip(xs, ys, strict=True), strict=True))
 
 
-def label_buckets(axis: Axes, buckets: Sequence[Bucket], components: Sequence[str]) -> None:
-    """Q1, Q2, ... beside the points of `draw_against_std`."""
-    norms = [sum(bucket[component] for component in components) for bucket in buckets]
-    points = {bucket.label: (bucket["reward_std_mean"], norm) for bucket, norm in zip(buckets, norms, strict=True)}
-    label_points(axis, points)
-
-
-def _draw_debiased(axis: Axes, analysis: Analysis, component: str) -> None:
-    if analysis.has(name := f"norm_debiased/{component}"):
+def _draw_debiased(axis: Axes, analysis: Analysis, component: Component) -> None:
+    if analysis.has("norm_debiased", component):
         places = range(len(analysis.buckets))
         style = {"mfc": "white", "color": "black", "ms": 5, "clip_on": False}
-        axis.plot(places, analysis.measured(name), "D", label="noise removed", **style)
+        axis.plot(places, analysis.measured("norm_debiased", component), "D", label="noise removed", **style)
 
 
 def _draw_bucket_table(axis: Axes, analysis: Analysis) -> None:
@@ -262,8 +264,8 @@ def _draw_split_half(axis: Axes, analysis: Analysis) -> None:
     markers = {"task": ("o", 6), "entropy": ("s", 8), "kl": ("^", 5)}  # sizes that show one behind the other
     lows = [0.0]
     for component, name in COMPONENTS.items():
-        if analysis.is_on(component) and analysis.has(key := f"split_half_cosine/{component}"):
-            values = analysis.measured(key)
+        if analysis.is_on(component) and analysis.has("split_half_cosine", component):
+            values = analysis.measured("split_half_cosine", component)
             marker, size = markers[component]
             axis.plot(places, values, marker=marker, markersize=size, color=COLORS[component], label=name)
             lows += values
@@ -276,7 +278,7 @@ def _draw_split_half(axis: Axes, analysis: Analysis) -> None:
 
 def _titled(figure: Figure, title: str, analysis: Analysis) -> Figure:
     where = "latest values" if analysis.step == "summary" else f"step {analysis.step}"
-    batch = " before the filter" if analysis.prefix == PREFILTER_PREFIX else ""
+    batch = " before the filter" if analysis.prefix == PREFILTER_GRADIENTS else ""
     figure.suptitle(f"{title}{batch}, {where}", fontsize=12, fontweight="bold")
     return figure
 

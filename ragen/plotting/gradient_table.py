@@ -7,17 +7,10 @@ import math
 from collections.abc import Sequence
 
 from ragen.errors import reporting_errors
-from ragen.plotting.buckets import (
-    COMPONENTS,
-    PREFILTER_PREFIX,
-    PREFIX,
-    Bucket,
-    analysis_steps,
-    bucket_names,
-    read_analysis,
-)
+from ragen.plotting.buckets import COMPONENTS, ENDS, Bucket, analysis_steps, read_analysis
 from ragen.plotting.history import History, Step, read_history
 from ragen.tracking.console import console, print_table
+from ragen.tracking.names import GRADIENTS, PREFILTER_GRADIENTS, Component, numbered_buckets
 
 COLUMNS = ("bucket", "groups", "reward std", "norm [95 %]", "noise removed", "split-half cosine")
 
@@ -37,15 +30,15 @@ def spearman(values: Sequence[float]) -> float:
     return covariance / spread**0.5 if spread else 0.0
 
 
-def row(bucket: Bucket, component: str) -> tuple[str, ...]:
-    low, high = (bucket.measured(f"norm_{end}/{component}") for end in ("low", "high"))
+def row(bucket: Bucket, component: Component) -> tuple[str, ...]:
+    low, high = (bucket.measured(end, component) for end in ENDS)
     return (
         bucket.label,
         f"{bucket['group_rv_count']:.0f}",
         f"{bucket['reward_std_mean']:.3g}",
         f"{bucket[component]:.3g} [{low:.3g}, {high:.3g}]",
-        f"{bucket.measured(f'norm_debiased/{component}'):.3g}",
-        f"{bucket.measured(f'split_half_cosine/{component}'):.2f}",
+        f"{bucket.measured('norm_debiased', component):.3g}",
+        f"{bucket.measured('split_half_cosine', component):.2f}",
     )
 
 
@@ -59,10 +52,8 @@ def tabulate(history: History, step: Step, prefix: str) -> None:
             continue
         rows = [row(bucket, component) for bucket in [*buckets, analysis.whole]]
         print_table(f"{prefix}, step {step}: gradient of the {label} term", COLUMNS, rows)
-        cosines = analysis.measured(f"split_half_cosine/{component}")
-        low, high = (
-            bucket.measured(f"norm_{end}/{component}") for bucket, end in ((buckets[-1], "low"), (buckets[0], "high"))
-        )
+        cosines = analysis.measured("split_half_cosine", component)
+        low, high = buckets[-1].measured("norm_low", component), buckets[0].measured("norm_high", component)
         console.print(
             f"last/first norm {ratio(norms[-1], norms[0]):.2f} (by the intervals at least {ratio(low, high):.2f}), "
             f"largest/smallest {ratio(max(norms), min(norms)):.2f}; rank correlation with the bucket: "
@@ -85,9 +76,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     def command() -> None:
         history = read_history(args.run)
-        prefix = PREFILTER_PREFIX if args.prefilter else PREFIX
+        prefix = PREFILTER_GRADIENTS if args.prefilter else GRADIENTS
         for step in analysis_steps(history, prefix):
-            if (args.step is None or step in args.step) and bucket_names(history.at(step), prefix):
+            if (args.step is None or step in args.step) and numbered_buckets(history.at(step), prefix):
                 tabulate(history, step, prefix)
 
     return reporting_errors(command)

@@ -9,19 +9,15 @@ from pathlib import Path
 from typing import Any
 
 from ragen.algorithms.statistics import Estimate
-from ragen.errors import MissingExtra, RagenError
+from ragen.errors import RagenError
 from ragen.files import read_object
-from ragen.plotting.style import save_figure
+from ragen.plotting.style import new_figure, save_figure
+from ragen.tracking.names import GREEDY_VALIDATION, VALIDATION
 from ragen.tracking.rundir import read_metrics
-from ragen.tracking.validation import GREEDY, SAMPLED, read_validation, success_of_tag
+from ragen.tracking.validation import NO_VALIDATION, read_validation, success_by_tag
 
-SERIES = {
-    "sampled": (SAMPLED, ""),
-    "sampled, unseen levels": (SAMPLED, "unseen"),
-    "greedy": (GREEDY, ""),
-    "greedy, unseen levels": (GREEDY, "unseen"),
-}
-"""Legend -> rollout and kind of levels."""
+ROLLOUTS = {"sampled": VALIDATION, "greedy": GREEDY_VALIDATION}
+"""Way of replying -> its validation."""
 COLORS = {"sampled": "#1f6fb4", "greedy": "#d1711a", "random policy": "#888888", "solver": "#3a8f4d"}
 
 
@@ -29,59 +25,56 @@ COLORS = {"sampled": "#1f6fb4", "greedy": "#d1711a", "random policy": "#888888",
 class Curve:
     """Success of one way of replying, step by step."""
 
-    name: str
+    mode: str
+    """A key of ROLLOUTS."""
+    is_unseen: bool
+    """Whether only levels that training had not played count."""
     steps: list[int]
     estimates: list[Estimate]
 
+    @property
+    def name(self) -> str:
+        return f"{self.mode}, unseen levels" if self.is_unseen else self.mode
 
-def read_curves(records: Sequence[Mapping[str, Any]], tag: str, num_levels: int) -> list[Curve]:
+
+def read_curves(rows: Sequence[Mapping[str, Any]], tag: str, num_levels: int) -> list[Curve]:
     """The validation curves of a tag; that of unseen levels only where a validation has both kinds."""
-    kinds = (f"{SAMPLED}/{tag}/levels_seen", f"{SAMPLED}/{tag}/levels_unseen")
-    is_mixed = any(all(record.get(name) for name in kinds) for record in records)
     curves = []
-    for name, (rollout, kind) in SERIES.items():
-        found = [(r["step"], success_of_tag(r, tag, num_levels, rollout=rollout, kind=kind)) for r in records]
-        points = [(step, estimate) for step, estimate in found if estimate is not None]
-        if points and (is_mixed or not kind):
-            steps, estimates = zip(*points, strict=True)
-            curves.append(Curve(name=name, steps=list(steps), estimates=list(estimates)))
+    for mode, rollout in ROLLOUTS.items():
+        validations = {row["step"]: success_by_tag(row, {tag: num_levels}, rollout=rollout).get(tag) for row in rows}
+        found = {step: each for step, each in validations.items() if each is not None}
+        unseen = {step: each.unseen for step, each in found.items() if each.unseen is not None}
+        if found:
+            estimates = [each.success for each in found.values()]
+            curves.append(Curve(mode=mode, is_unseen=False, steps=[*found], estimates=estimates))
+        if any(each.is_mixed for each in found.values()):
+            curves.append(Curve(mode=mode, is_unseen=True, steps=[*unseen], estimates=[*unseen.values()]))
     return curves
 
 
 def plot_learning_curve(run: Path, out: Path) -> dict[str, list[Curve]]:
     """Draw every validation tag of a run into one PNG; returns what was drawn."""
-    try:
-        import matplotlib
-    except ImportError as error:
-        raise MissingExtra("Figures need matplotlib. Run: pip install -e '.[plot]'") from error
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
-    records, levels = read_metrics(run), read_validation(run).levels
-    curves = {tag: read_curves(records, tag, count) for tag, count in levels.items()}
-    curves = {tag: found for tag, found in curves.items() if found}
+    rows, levels = read_metrics(run), read_validation(run).levels
+    curves = {tag: found for tag, count in levels.items() if (found := read_curves(rows, tag, count))}
     if not curves:
-        raise RagenError(f"{run} has no validation metrics (val-env/<tag>/success). Train with trainer.test_freq > 0.")
-    figure, axes = plt.subplots(1, len(curves), figsize=(6.4 * len(curves), 4.2), squeeze=False)
-    for axis, (tag, found) in zip(axes[0], curves.items(), strict=True):
+        raise RagenError(f"{run} {NO_VALIDATION}")
+    figure = new_figure(6.4 * len(curves), 4.2)
+    axes = figure.subplots(1, len(curves), squeeze=False)[0]
+    for axis, (tag, found) in zip(axes, curves.items(), strict=True):
         for curve in found:
-            mode, *unseen = curve.name.split(", ")
-            color, line = COLORS[mode], ":" if unseen else "-"
-            means = [estimate.mean for estimate in curve.estimates]
+            color, means = COLORS[curve.mode], [estimate.mean for estimate in curve.estimates]
+            line = ":" if curve.is_unseen else "-"
             axis.plot(curve.steps, means, line, marker="o", markersize=3.5, color=color, label=curve.name)
-            if unseen:  # its band would hide the other one
-                continue
-            lows, highs = [e.low for e in curve.estimates], [e.high for e in curve.estimates]
-            axis.fill_between(curve.steps, lows, highs, color=color, alpha=0.15, linewidth=0)
+            if not curve.is_unseen:  # whose band would hide the other one
+                lows, highs = [e.low for e in curve.estimates], [e.high for e in curve.estimates]
+                axis.fill_between(curve.steps, lows, highs, color=color, alpha=0.15, linewidth=0)
         for name, value in read_references(run).get(tag, {}).items():
             axis.axhline(value, color=COLORS[name], linestyle="--", linewidth=1, label=f"{name} ({value:.2f})")
         axis.set(xlabel="training step", ylabel="validation success", ylim=(-0.02, 1.04))
         axis.set_title(f"{tag}, {levels[tag]} validation levels, 95 % bands", fontsize=10)
         axis.grid(alpha=0.25)
         axis.legend(fontsize=8, loc="lower right")
-    figure.tight_layout()
     save_figure(figure, out, dpi=150)
-    plt.close(figure)
     return curves
 
 

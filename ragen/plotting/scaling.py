@@ -25,11 +25,12 @@ from ragen.plotting.style import (
     error_lengths,
     new_figure,
     save_figure,
-    say,
+    show_text,
 )
 from ragen.tracking.console import print_table
+from ragen.tracking.names import SCORE, VALIDATION, by_tag
 from ragen.tracking.rundir import read_metrics, read_status, write_atomic
-from ragen.tracking.validation import SAMPLED, mean_success, read_validation, success_by_tag
+from ragen.tracking.validation import NO_VALIDATION, mean_success, read_validation
 
 COLORS = (BLUE, ORANGE, GREEN, VERMILION, PURPLE, GREY)
 COLUMNS = ("model", "parameters", "run", "steps", "first success", "best (step)", "last [95 %]", "last score")
@@ -62,25 +63,23 @@ class ScalingRun:
 
 def read_run(run: Path) -> ScalingRun:
     """The validations of a run directory; a run without any is an error."""
-    records = read_metrics(run)
-    tags = next((list(found) for record in records if (found := success_by_tag(record, {}))), [])
-    if not tags:
-        raise RagenError(f"{run} has no validation metrics (val-env/<tag>/success). Train with trainer.test_freq > 0.")
+    levels = read_validation(run).levels
+    found = [(row, estimate) for row in read_metrics(run) if (estimate := mean_success(row, levels))]
+    if not found:
+        raise RagenError(f"{run} {NO_VALIDATION}")
     config_file = run / "config.yaml"
     config = read_yaml(config_file)
     model = str(value_at(config, "actor_rollout_ref.model.path", config_file))
-    levels = read_validation(run).levels
-    found = [(record, estimate) for record in records if (estimate := mean_success(record, levels))]
     last, final = found[-1]
     return ScalingRun(
         name=str(value_at(config, "trainer.experiment_name", config_file)),
         model=Path(model).name,
         num_parameters=count_parameters(run) or size_in_name(model),
         state=read_status(run)["state"],
-        steps=[record["step"] for record, _ in found],
+        steps=[row["step"] for row, _ in found],
         successes=[estimate.mean for _, estimate in found],
         final=final,
-        final_score=fmean(last.get(f"{SAMPLED}/{tag}/score", math.nan) for tag in tags),
+        final_score=fmean(by_tag(last, VALIDATION, SCORE).values() or [math.nan]),
     )
 
 
@@ -156,7 +155,7 @@ def plot_scaling(runs: Sequence[ScalingRun], out: Path) -> Path:
         sizes.set_xticks(ticks, [short_count(count) for count in ticks])
         sizes.set_xticks([], minor=True)
     else:
-        say(sizes, "No checkpoint and no name says how large the models are.")
+        show_text(sizes, "No checkpoint and no name says how large the models are.")
     for axis in (curves, sizes):
         axis.set_ylim(-0.03, 1.03)
     # Outside: there is no corner where curves of success never go.

@@ -12,17 +12,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from ragen.errors import RagenError, reporting_errors
-from ragen.plotting.buckets import PREFIX, Analysis, bucket_names, pick_bucket
-from ragen.plotting.gradient_figures import (
-    BUCKET_AXIS,
-    NORM_AXIS,
-    REGULARIZERS,
-    STD_AXIS,
-    draw_against_std,
-    label_buckets,
-)
+from ragen.plotting.buckets import Analysis, pick_bucket
+from ragen.plotting.gradient_figures import BUCKET_AXIS, NORM_AXIS, REGULARIZER_AXIS, STD_AXIS, draw_against_std
 from ragen.plotting.history import Metrics
-from ragen.plotting.style import BLUE, GREEN, bucket_ticks, clean, error_bars, new_figure, save_figure, say
+from ragen.plotting.style import BLUE, Points, bucket_ticks, clean, error_bars, label_points, new_figure, save_figure
+from ragen.tracking.names import ALL_SAMPLES, GRADIENTS, numbered_buckets
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -76,17 +70,17 @@ def read_row(path: Path, flag: str) -> Row:
 
 def read_analyses(rows: Sequence[Row]) -> list[Analysis]:
     """One analysis per row, with the buckets that all rows have."""
-    per_row = [bucket_names(row.metrics, PREFIX) for row in rows]
+    per_row = [numbered_buckets(row.metrics, GRADIENTS) for row in rows]
     common = [name for name in per_row[0] if all(name in names for names in per_row)]
     if not common:
         counts = ", ".join(f"{row.label}: {len(names)}" for row, names in zip(rows, per_row, strict=True))
-        raise RagenError(f"The three files have no bucket in common ({PREFIX}/bucket_*; {counts}).")
+        raise RagenError(f"The three files have no bucket in common ({GRADIENTS}/bucket_*; {counts}).")
     return [
         Analysis(
             step="summary",
-            prefix=PREFIX,
-            buckets=[pick_bucket(row.metrics, PREFIX, name) for name in common],
-            whole=pick_bucket(row.metrics, PREFIX, "all"),
+            prefix=GRADIENTS,
+            buckets=[pick_bucket(row.metrics, GRADIENTS, name) for name in common],
+            whole=pick_bucket(row.metrics, GRADIENTS, ALL_SAMPLES),
         )
         for row in rows
     ]
@@ -124,7 +118,7 @@ def draw_grid(labels: Sequence[str], analyses: Sequence[Analysis]) -> Figure:
     """Rows are steps; columns are the reward std, the task norm and the regularizers' norm."""
     figure = new_figure(12.6, 3.4 * len(analyses))
     axes = figure.subplots(len(analyses), 3, squeeze=False)
-    to_label = []
+    labels_of: list[tuple[Axes, Points]] = []
     for row, (label, analysis) in enumerate(zip(labels, analyses, strict=True)):
         std_axis, task_axis, other_axis = axes[row]
         is_last = row == len(analyses) - 1
@@ -136,19 +130,14 @@ def draw_grid(labels: Sequence[str], analyses: Sequence[Analysis]) -> Figure:
         )
         draw_stds(std_axis, analysis)
         clean(task_axis, titles[1], xlabel=below, ylabel=NORM_AXIS)
-        clean(other_axis, titles[2], xlabel=below, ylabel="KL norm + entropy norm")
-        regularizers = [component for component in REGULARIZERS if analysis.is_on(component)]
-        for axis, components, color in ((task_axis, ["task"], BLUE), (other_axis, regularizers, GREEN)):
-            if not components:
-                say(axis, "\n".join(map(analysis.why_zero, REGULARIZERS)))
-                continue
-            intervals = analysis.intervals(*components)
-            draw_against_std(axis, analysis.buckets, components, intervals=intervals, color=color)
+        clean(other_axis, titles[2], xlabel=below, ylabel=REGULARIZER_AXIS)
+        found = draw_against_std(task_axis, other_axis, analysis)
+        for axis, _ in found:
             set_log(axis, "x", analysis.values("reward_std_mean"))
-            to_label.append((axis, analysis.buckets, components))
+        labels_of += found
     figure.draw_without_rendering()
-    for axis, buckets, components in to_label:
-        label_buckets(axis, buckets, components)
+    for axis, points in labels_of:
+        label_points(axis, points)
     return figure
 
 

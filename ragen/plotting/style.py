@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,6 +21,8 @@ BACKING = {"facecolor": "white", "alpha": 0.8, "linewidth": 0, "pad": 0.5}
 """Behind a text, so that lines do not strike it through."""
 
 Interval = tuple[float, float]
+Points = dict[str, tuple[float, float]]
+"""Label -> where it stands on the axes."""
 
 
 def new_figure(width: float, height: float) -> Figure:
@@ -44,8 +46,8 @@ def save_figure(figure: Figure, path: Path, *, dpi: int = 200) -> Path:
     return path
 
 
-def say(axis: Axes, text: str) -> None:
-    """Words in place of a chart that has nothing to show."""
+def show_text(axis: Axes, text: str) -> None:
+    """Words instead of a chart that has nothing to show."""
     axis.text(0.5, 0.5, text, transform=axis.transAxes, ha="center", va="center", color=GREY, fontsize=10)
     axis.set(xticks=[], yticks=[], xlabel="", ylabel="")
     axis.spines[:].set_visible(False)
@@ -131,7 +133,7 @@ def error_bars(
     axis.errorbar(places, values, yerr=lengths, fmt="none", ecolor="black", elinewidth=1, capsize=3, label=label)
 
 
-def label_points(axis: Axes, points: Mapping[str, tuple[float, float]]) -> None:
+def label_points(axis: Axes, points: Points) -> None:
     """Write the name of each point beside it, where it covers no marker, no whisker end, no legend and no other text.
 
     Neighbours whose markers touch share one text: Q1-Q3. Call it when the places on the canvas are

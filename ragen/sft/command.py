@@ -32,6 +32,7 @@ from ragen.sft.model import ROLE, base_model, build_model
 from ragen.tracking.console import console
 from ragen.tracking.console_tracker import step_line
 from ragen.tracking.lock import RunLock
+from ragen.tracking.names import SFT_VAL_LOSS
 from ragen.tracking.rundir import RunDir, read_status, write_atomic
 from ragen.tracking.tracker import Trackers, check_names
 from ragen.trainer.checkpoint import find_resume, read_state, save_checkpoint, step_of
@@ -162,14 +163,14 @@ def train(config: Config, sft: SftConfig, root: Path) -> Path:
                     file.write(step_line(step, metrics) + "\n")
 
             if not newest and sft.validate_before_training:
-                log(0, {"sft/val_loss": tuner.loss(val_samples)})
+                log(0, {SFT_VAL_LOSS: tuner.loss(val_samples)})
             for epoch in range(first_epoch, sft.epochs):
                 of_epoch = batches(epoch=epoch)
                 for number, batch in enumerate(of_epoch, start=1):
                     step += 1
                     metrics = tuner.update(batch, step=step) | {"sft/epoch": epoch + number / len(of_epoch)}
                     if number == len(of_epoch):
-                        val_losses[step] = metrics["sft/val_loss"] = tuner.loss(val_samples)
+                        val_losses[step] = metrics[SFT_VAL_LOSS] = tuner.loss(val_samples)
                         save_checkpoint(saved, step, {ROLE: tuner.save}, {"epoch": epoch + 1, "val_losses": val_losses})
                         forget(config, saved, keep={step, best_step(val_losses)})
                     log(step, metrics)

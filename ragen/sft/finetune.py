@@ -22,6 +22,7 @@ from ragen.modeling.lora import has_adapter, save_adapter
 from ragen.modeling.packing import Packing, pack, packed_attention
 from ragen.seeding import Rng
 from ragen.sft.config import SftConfig
+from ragen.tracking.names import SFT_SPEED, SFT_TRAIN_LOSS
 from ragen.types import Metrics, Sample
 
 
@@ -67,10 +68,10 @@ class Finetuner:
         self.model.eval()
         seconds = time.monotonic() - started
         return {
-            "sft/train_loss": self.team.sum({"loss": total})["loss"],
+            SFT_TRAIN_LOSS: self.team.sum({"loss": total})["loss"],
             "sft/grad_norm": norm,
             "sft/lr": self.optimizer.learning_rate(step),
-            "sft/tokens_per_second": sum(len(sample.input_ids) for sample in samples) / seconds,
+            SFT_SPEED: sum(len(sample.input_ids) for sample in samples) / seconds,
         }
 
     @torch.no_grad()

@@ -23,8 +23,9 @@ from ragen.sweeps.run import DONE, Outcome, Run, read_records, shell_line
 from ragen.sweeps.scheduler import Scheduler
 from ragen.sweeps.slots import Slot
 from ragen.sweeps.view import make_view
+from ragen.tracking.names import GREEDY_VALIDATION, VALIDATION
 from ragen.tracking.rundir import write_atomic
-from ragen.tracking.validation import GREEDY, SAMPLED, success_of_tag
+from ragen.tracking.validation import success_by_tag
 
 QUIET = (
     "trainer.logger=[]",
@@ -108,9 +109,9 @@ def successes(run_dir: Path, tag: str) -> tuple[Rates, Rates]:
     """The first and the last validation."""
     rows = []
     for record in read_records(run_dir):
-        found = [success_of_tag(record, tag, None, rollout=rollout) for rollout in (SAMPLED, GREEDY)]
-        if found[0] is not None and found[1] is not None:
-            rows.append(Rates(found[0], found[1]))
+        sampled, greedy = (success_by_tag(record, rollout=each) for each in (VALIDATION, GREEDY_VALIDATION))
+        if tag in sampled and tag in greedy:
+            rows.append(Rates(sampled[tag].success, greedy[tag].success))
     return rows[0], rows[-1]
 
 

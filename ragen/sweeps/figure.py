@@ -7,7 +7,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
-from ragen.plotting.style import BLUE, GREY, ORANGE, clean, error_lengths, new_figure, save_figure, say
+from ragen.plotting.style import BLUE, GREY, ORANGE, clean, error_lengths, new_figure, save_figure, show_text
 from ragen.sweeps.conditions import Condition, Curve, endings, interval_name
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ def draw_curves(axis: Axes, conditions: Sequence[Condition], axis_name: str) -> 
     clean(axis, "Validation success during training", xlabel="training step", ylabel="validation success (share)")
     shown = [condition for condition in conditions if any(curve.steps for curve in condition.curves)]
     if not shown:
-        say(axis, "no validation was logged")
+        show_text(axis, "no validation was logged")
         return
     for place, (condition, colour) in enumerate(zip(shown, colours(len(shown)), strict=True)):
         curves = [curve for curve in condition.curves if curve.steps]

@@ -14,6 +14,7 @@ from typing import Any, Literal
 
 from ragen.errors import NOTHING_LEARNED
 from ragen.tracking.lock import RunLock
+from ragen.tracking.names import seconds
 from ragen.tracking.rundir import read_metrics, read_status, write_atomic
 from ragen.tracking.validation import mean_success
 
@@ -24,7 +25,7 @@ Status = Literal["success", "early_stopped", "fail", "missing"]
 DONE: tuple[Status, ...] = ("success", "early_stopped")
 STATUS_OF_STATE: dict[str, Status] = {"finished": "success", "early_stopped": "early_stopped"}
 
-TIMES = {"train_time": "timing_s/train_total", "eval_time": "timing_s/eval_total", "total_time": "timing_s/total"}
+TIMES = {"train_time": seconds("train_total"), "eval_time": seconds("eval_total"), "total_time": seconds("total")}
 """Field of a result line -> metric of the last step."""
 
 
@@ -148,7 +149,7 @@ def tail(log: Path, num_lines: int = 2) -> tuple[str, ...]:
 
 def success_of(record: Mapping[str, Any]) -> float | None:
     """Validation success of a step, the mean over its tags; None at steps without validation."""
-    estimate = mean_success(record, {})
+    estimate = mean_success(record)
     return estimate.mean if estimate else None
 
 

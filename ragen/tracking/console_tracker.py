@@ -16,14 +16,17 @@ from rich.table import Table
 from rich.text import Text
 
 from ragen.algorithms.statistics import Estimate
+from ragen.tracking import names
 from ragen.tracking.console import compact, console, duration
-from ragen.tracking.names import by_tag
 
 Style = Literal["compact", "full"]
 
-KL_NAMES = ("actor/kl_loss", "actor/reward_kl_penalty", "actor/ppo_kl")
-"""The KL to the reference where there is one, else the change by the update."""
-SHOWN = {"entropy": ("actor/entropy", "actor/entropy_loss"), "loss": ("sft/train_loss",), "val loss": ("sft/val_loss",)}
+SHOWN = {
+    "KL": (*names.KL_TO_REFERENCE, names.PPO_KL),  # to the reference where there is one, else the change by the update
+    "entropy": names.ENTROPIES,
+    "loss": (names.SFT_TRAIN_LOSS,),
+    "val loss": (names.SFT_VAL_LOSS,),
+}
 """Word -> the metrics that may hold it."""
 BARS, PLAIN_BARS = "▁▂▃▄▅▆▇█", "_.-~=+*#"
 CURVE_STEPS = 24
@@ -72,7 +75,7 @@ class Glance:
         if step > 0:
             self._pace.append(now - self._last_log)
         self.step, self._metrics, self._last_log = step, metrics, now
-        if successes := by_tag(metrics, "train", "success"):
+        if successes := names.by_tag(metrics, names.TRAIN, names.SUCCESS):
             self.curve.append(fmean(successes.values()))
 
     @property
@@ -83,21 +86,20 @@ class Glance:
 
     @property
     def success(self) -> list[str]:
-        values = by_tag(self._metrics, "train", "success")
+        values = names.by_tag(self._metrics, names.TRAIN, names.SUCCESS)
         return [f"success {fmean(values.values()):.3f}"] if values else []
 
     def numbers(self) -> list[str]:
         """What the step logged beside its success."""
         metrics, parts = self._metrics, []
-        if "rollout/filter_kept_count" in metrics:
-            kept, ratio = metrics["rollout/filter_kept_count"], metrics.get("rollout/filter_kept_ratio", 0.0)
+        if names.KEPT_COUNT in metrics:
+            kept, ratio = metrics[names.KEPT_COUNT], metrics.get(names.KEPT_RATIO, 0.0)
             parts.append(f"kept {kept:.0f}" + (f"/{kept / ratio:.0f}" if ratio else ""))
-        words = {"KL": KL_NAMES} | SHOWN
-        for word, names in words.items():
-            if value := [metrics[name] for name in names if name in metrics][:1]:
+        for word, choices in SHOWN.items():
+            if value := [metrics[name] for name in choices if name in metrics][:1]:
                 parts.append(f"{word} {value[0]:.3g}")
-        if "train/response_length" in metrics:
-            parts.append(f"length {metrics['train/response_length']:.0f}")
+        if (length := names.join(names.TRAIN, names.RESPONSE_LENGTH)) in metrics:
+            parts.append(f"length {metrics[length]:.0f}")
         return parts
 
     def pace(self) -> list[str]:

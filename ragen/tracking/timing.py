@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
+from ragen.tracking import names
 from ragen.types import Metrics
 
 # Parts of a step that are not training. What remains is timing_s/train_step.
@@ -91,14 +92,14 @@ class Timers:
         for total, part in TOTALS.items():
             self._totals[total] += stages.get(part, 0.0)
 
-        metrics = {f"timing_s/{stage}": seconds for stage, seconds in (stages | self._totals).items()}
+        metrics = names.with_prefix(names.TIMING, stages | self._totals)
         for stage, count in (tokens or {}).items():
             if stage in stages and count > 0:
-                metrics[f"timing_per_token_ms/{stage}"] = 1000 * stages[stage] / count
+                metrics[names.join(names.TIMING_PER_TOKEN, stage)] = 1000 * stages[stage] / count
         if total_tokens is not None:
-            metrics["perf/total_num_tokens"] = float(total_tokens)
-            metrics["perf/time_per_step"] = step
-            metrics["perf/throughput"] = total_tokens / step / num_devices if step > 0 else 0.0
+            throughput = total_tokens / step / num_devices if step > 0 else 0.0
+            speed = {"total_num_tokens": float(total_tokens), "time_per_step": step, "throughput": throughput}
+            metrics |= names.with_prefix(names.PERFORMANCE, speed)
         return metrics
 
     def state_dict(self) -> dict[str, float]:
@@ -111,7 +112,7 @@ class Timers:
 
     def load_metrics(self, metrics: Mapping[str, float]) -> None:
         """Continue the totals that a step logged."""
-        self._totals |= {total: metrics[f"timing_s/{total}"] for total in TOTALS if f"timing_s/{total}" in metrics}
+        self._totals |= {stage: value for stage, value in names.below(names.TIMING, metrics).items() if stage in TOTALS}
 
     def _now(self) -> float:
         if self._synchronize is not None:

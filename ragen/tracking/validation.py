@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from ragen.algorithms.statistics import Estimate, mean_of, unknown_interval, wilson
 from ragen.files import read_yaml, value_at
-from ragen.tracking.names import by_tag
+from ragen.tracking.names import SUCCESS, VALIDATION, by_tag, join
 
-SAMPLED, GREEDY = "val-env", "val-env-greedy"
-"""What the names of their metrics begin with."""
+NO_VALIDATION = "has no validation metrics (val-env/<tag>/success). Train with trainer.test_freq > 0."
 
 
 class ValidationSet(NamedTuple):
@@ -23,44 +23,62 @@ class ValidationSet(NamedTuple):
     """Episodes of each level."""
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TagSuccess:
+    """The success of one environment in one validation."""
+
+    success: Estimate
+    """On all levels."""
+    unseen: Estimate | None
+    """On those that training had not played by then; None where that was not measured, or there are none."""
+    num_unseen: int
+    num_seen: int
+
+    @property
+    def is_mixed(self) -> bool:
+        """Whether there are levels of both kinds, so that the unseen ones tell something of their own."""
+        return self.num_unseen > 0 and self.num_seen > 0
+
+
 def read_validation(run: Path) -> ValidationSet:
     """From the run's configuration; a folder without one has no levels."""
-    if not (run / "config.yaml").is_file():
-        return ValidationSet({}, 1)
     config_file = run / "config.yaml"
+    if not config_file.is_file():
+        return ValidationSet({}, 1)
     config = read_yaml(config_file)
     names = ("env_configs.tags", "env_configs.n_groups", "group_size")
     tags, n_groups, group_size = (value_at(config, f"es_manager.val.{name}", config_file) for name in names)
     return ValidationSet(dict(zip(tags, n_groups, strict=True)), group_size)
 
 
-def success_by_tag(record: Mapping[str, Any], levels: Mapping[str, int]) -> dict[str, Estimate]:
-    """The success of each tag in a step's metrics, with its interval; empty for a step without validation."""
+def success_by_tag(
+    row: Mapping[str, Any], levels: Mapping[str, int] | None = None, *, rollout: str = VALIDATION
+) -> dict[str, TagSuccess]:
+    """The success of each tag in a step's metrics; empty for a step without validation.
+
+    `levels`, the number of levels of each tag, gives rows without intervals theirs. Runs of earlier versions wrote
+    such rows. Every level counts as one trial: with several episodes per level that is rather too wide than too narrow.
+    """
     found = {}
-    for tag in by_tag(record, SAMPLED, "success"):
-        estimate = success_of_tag(record, tag, levels.get(tag))
-        assert estimate is not None
-        found[tag] = estimate
+    for tag in by_tag(row, rollout, SUCCESS):
+        num_unseen, num_seen = (int(row.get(join(rollout, tag, f"levels_{kind}"), 0)) for kind in ("unseen", "seen"))
+        name, unseen = join(rollout, tag, SUCCESS), join(rollout, tag, f"{SUCCESS}_unseen")
+        found[tag] = TagSuccess(
+            success=_estimate(row, name, (levels or {}).get(tag)),
+            unseen=_estimate(row, unseen, num_unseen) if unseen in row else None,
+            num_unseen=num_unseen,
+            num_seen=num_seen,
+        )
     return found
 
 
-def success_of_tag(
-    record: Mapping[str, Any], tag: str, num_levels: int | None, *, rollout: str = SAMPLED, kind: str = ""
-) -> Estimate | None:
-    """The success of one tag, on all levels or on the `unseen` or `seen` ones; None where it was not measured.
-
-    Runs of earlier versions did not log the interval. Theirs counts the levels, each as one trial: with several
-    episodes per level it is rather too wide than too narrow.
-    """
-    name = f"{rollout}/{tag}/success{'_' if kind else ''}{kind}"
-    if name not in record:
-        return None
-    if f"{name}_low" in record:
-        return Estimate(record[name], record[f"{name}_low"], record[f"{name}_high"])
-    return wilson(record[name], num_levels) if num_levels else unknown_interval(record[name])
+def _estimate(row: Mapping[str, Any], name: str, num_levels: int | None) -> Estimate:
+    if f"{name}_low" in row:
+        return Estimate(row[name], row[f"{name}_low"], row[f"{name}_high"])
+    return wilson(row[name], num_levels) if num_levels else unknown_interval(row[name])
 
 
-def mean_success(record: Mapping[str, Any], levels: Mapping[str, int]) -> Estimate | None:
+def mean_success(row: Mapping[str, Any], levels: Mapping[str, int] | None = None) -> Estimate | None:
     """The mean over the tags; None for a step without validation."""
-    found = success_by_tag(record, levels)
-    return mean_of(list(found.values())).as_share() if found else None
+    found = [each.success for each in success_by_tag(row, levels).values()]
+    return mean_of(found).as_share() if found else None

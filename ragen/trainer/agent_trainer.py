@@ -23,7 +23,7 @@ from ragen.llm_agent.build import sampling_params
 from ragen.llm_agent.es_manager import EsManager
 from ragen.llm_agent.metrics import rollout_metrics, success
 from ragen.seeding import fixed_hash
-from ragen.tracking.names import by_tag
+from ragen.tracking import names
 from ragen.tracking.rundir import RunDir, read_metrics
 from ragen.tracking.timing import Timers
 from ragen.tracking.tracker import Trackers
@@ -235,7 +235,7 @@ class AgentTrainer:
 
     def see_best(self, step: int, validation: Metrics) -> bool:
         """Whether no validation before had as much success; with several environments the mean counts."""
-        found = by_tag(validation, "val-env", "success").values()
+        found = names.by_tag(validation, names.VALIDATION, names.SUCCESS).values()
         success = fmean(found) if found else math.nan
         is_best = self.config.trainer.keep_best and success > (self.best["success"] if self.best else -math.inf)
         if is_best:
@@ -267,20 +267,20 @@ class AgentTrainer:
         groups = [group for group in group_episodes(episodes) if group.is_complete]
         with self.timers("filter"):
             kept = self.rollout_filter(groups)
-        metrics = {f"train/{name}": value for name, value in rollout_metrics(episodes).items()}
+        metrics = names.with_prefix(names.TRAIN, rollout_metrics(episodes))
         if self.collapse_detector.is_due(step):
             with self.timers("collapse_metrics"):
                 metrics |= self.collapse_detector(episodes, step=step)
-        metrics |= kept.metrics
+        metrics |= names.with_prefix(names.FILTER, kept.metrics)
         self.log_tables(step, kept)
         stop = self.early_stop.see_kept(len(kept.kept))
-        metrics["rollout/empty_after_filter"] = float(not kept.kept)
+        metrics[names.EMPTY_AFTER_FILTER] = float(not kept.kept)
         metrics["rollout/consecutive_empty_after_filter_steps"] = float(self.early_stop.state.num_empty)
         metrics["train/rollout_attempts"] = 1.0
         metrics["trainer/gradient_analysis_only"] = float(trainer.gradient_analysis_only)
         batch: Batch | None = None
         if kept.kept:
-            stop = self.early_stop.see_reward_std(metrics["rollout/in_group_reward_std"])
+            stop = self.early_stop.see_reward_std(metrics[names.IN_GROUP_REWARD_STD])
             batch, scored = score(
                 kept.kept,
                 self.config,
@@ -370,7 +370,8 @@ class AgentTrainer:
             metrics, episodes = self.validate(self.played)
         self.write_episodes(step, "val", episodes, is_due=True)
         self.note_signs("val", episodes)
-        by_env = {tag: success([e for e in episodes if e.tag == tag]) for tag in by_tag(metrics, "val-env", "success")}
+        tags = names.by_tag(metrics, names.VALIDATION, names.SUCCESS)
+        by_env = {tag: success([e for e in episodes if e.tag == tag]) for tag in tags}
         self.trackers.validated(step, by_env, success(episodes))
         num_rows = self.config.trainer.generations_to_log_to_wandb.val
         if num_rows > 0:

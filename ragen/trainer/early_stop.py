@@ -11,7 +11,7 @@ from statistics import fmean
 from typing import Any
 
 from ragen.config.trainer import EarlyStopConfig
-from ragen.tracking.validation import SAMPLED, success_by_tag
+from ragen.tracking.names import SUCCESS, VALIDATION, by_tag, join
 
 
 @dataclass(kw_only=True, slots=True)
@@ -51,8 +51,8 @@ class EarlyStop:
 
     def see_validation(self, metrics: Mapping[str, float]) -> str | None:
         """Success rates of a validation during training; one that stays low is enough."""
-        for tag, success in success_by_tag(metrics, {}).items():
-            name, is_low = f"{SAMPLED}/{tag}/success", success.mean < self.config.min_val_success
+        for tag, success in by_tag(metrics, VALIDATION, SUCCESS).items():
+            name, is_low = join(VALIDATION, tag, SUCCESS), success < self.config.min_val_success
             self.state.low_success[name] = self.state.low_success.get(name, 0) + 1 if is_low else 0
         patience = self.config.low_success_patience
         is_over = any(0 < patience <= count for count in self.state.low_success.values())

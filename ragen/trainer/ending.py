@@ -20,10 +20,10 @@ from ragen.algorithms.statistics import Estimate
 from ragen.config.trainer import EarlyStopConfig
 from ragen.errors import NOTHING_LEARNED, Interrupted, RagenError
 from ragen.text import MAX_ERROR, safe
+from ragen.tracking import names
 from ragen.tracking.console_tracker import show_estimate
-from ragen.tracking.names import by_tag
 from ragen.tracking.rundir import State, read_metrics, read_status
-from ragen.tracking.validation import read_validation, success_by_tag, success_of_tag
+from ragen.tracking.validation import read_validation, success_by_tag
 from ragen.trainer.checkpoint import LATEST, find_best
 from ragen.trainer.trouble import Signs, Trouble
 
@@ -238,12 +238,11 @@ def say_how_it_ended(run_dir: Path, *, total_steps: int) -> int:
 
 def exit_code(cause: Cause, rows: Sequence[Mapping[str, float]]) -> int:
     """3 when nothing was learned because everything failed; else by state."""
-    training = [row for row in rows if "rollout/empty_after_filter" in row]
+    empty = [row[names.EMPTY_AFTER_FILTER] for row in rows if names.EMPTY_AFTER_FILTER in row]
     is_solved = cause.trouble is not None and cause.trouble.kind == "all_solved"
-    never_trained = bool(training) and all(row["rollout/empty_after_filter"] for row in training) and not is_solved
-    never_solved = not any(
-        value for row in rows for prefix in ("train", "val-env") for value in by_tag(row, prefix, "success").values()
-    )
+    never_trained = bool(empty) and all(empty) and not is_solved
+    rollouts = (names.TRAIN, names.VALIDATION)
+    never_solved = not any(any(names.by_tag(row, each, names.SUCCESS).values()) for row in rows for each in rollouts)
     is_formless = cause.trouble is not None and cause.trouble.kind == "reply_format" and never_solved
     is_lost = cause.trouble is not None and cause.trouble.is_fault
     if cause.state == "early_stopped":
@@ -263,11 +262,9 @@ def read_validations(run_dir: Path, rows: Sequence[Mapping[str, Any]]) -> list[t
     levels = read_validation(run_dir).levels
     found: dict[str, list[Validated]] = {}
     for row in rows:
-        for tag, success in success_by_tag(row, levels).items():
-            num_unseen = row.get(f"val-env/{tag}/levels_unseen", 0)
-            is_mixed = num_unseen > 0 and row.get(f"val-env/{tag}/levels_seen", 0) > 0
-            unseen = success_of_tag(row, tag, int(num_unseen), kind="unseen") if is_mixed else None
-            found.setdefault(tag, []).append(Validated(tag=tag, step=row["step"], success=success, unseen=unseen))
+        for tag, each in success_by_tag(row, levels).items():
+            unseen = each.unseen if each.is_mixed else None
+            found.setdefault(tag, []).append(Validated(tag=tag, step=row["step"], success=each.success, unseen=unseen))
     return [tuple(each[:1] + each[1:][-1:]) for each in found.values()]
 
 
@@ -281,7 +278,7 @@ def next_command(run_dir: Path, cause: Cause, rows: Sequence[Mapping[str, float]
         return f"ragen show {folder} --status {cause.trouble.kind} --limit 1"
     if cause.trouble is not None and cause.trouble.kind in ("equal_rewards", "all_solved"):
         return f"ragen replay-filter {folder}"
-    num_validations = sum(bool(by_tag(row, "val-env", "success")) for row in rows)
+    num_validations = sum(bool(success_by_tag(row)) for row in rows)
     if num_validations > 1 and cause.trouble is None and cause.early_stop != "low_validation_success":
         return f"ragen plot {folder}"
     return f"ragen show {folder}"

@@ -19,6 +19,7 @@ from ragen.config.schema import Config
 from ragen.learners.batch import Batch, make_batch
 from ragen.llm_agent.ctx_manager import to_samples
 from ragen.seeding import Rng
+from ragen.tracking.names import TRAIN, with_prefix
 from ragen.types import Group, Metrics, Sample
 from ragen.workers.base import Workers
 
@@ -147,7 +148,7 @@ def _advantages(batch: Batch, samples: Sequence[Sample], config: Config, kept_ra
         length_weight=actor.grpo_advantage_length_weight,
         zero_task_advantage=algorithm.zero_task_advantage,
     )
-    return metrics
+    return with_prefix(TRAIN, metrics)
 
 
 def _add_turns(batch: Batch, samples: Sequence[Sample], *, gamma: float) -> None:

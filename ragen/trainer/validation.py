@@ -14,6 +14,7 @@ from ragen.llm_agent.build import sampling_params
 from ragen.llm_agent.es_manager import EsManager
 from ragen.llm_agent.metrics import rollout_metrics, success_intervals
 from ragen.seeding import fixed_hash
+from ragen.tracking.names import GREEDY_VALIDATION, VALIDATION, with_prefix
 from ragen.trainer.held_out import PlayedLevels, held_out_metrics
 from ragen.types import Episode, Metrics, group_episodes
 from ragen.workers.base import Workers
@@ -35,14 +36,13 @@ class Validator:
         params = sampling_params(config, self.workers.chat, is_validation=True)
         rollouts = [self._play(params, repeat) for repeat in range(config.trainer.validation_steps)]
         episodes = [episode for rollout in rollouts for episode in rollout]
-        metrics = {f"val-env/{k}": v for k, v in mean_metrics([rollout_metrics(r) for r in rollouts]).items()}
-        found = success_intervals(episodes) | held_out_metrics(episodes, played)
-        metrics |= {f"val-env/{k}": v for k, v in found.items()}
+        metrics = with_prefix(VALIDATION, mean_metrics([rollout_metrics(rollout) for rollout in rollouts]))
+        metrics |= with_prefix(VALIDATION, success_intervals(episodes) | held_out_metrics(episodes, played))
         metrics |= reward_statistics(episodes)
         if config.trainer.val_greedy:
             greedy = self._play(replace(params, temperature=0.0, top_p=1.0, top_k=-1), 0)
             found = rollout_metrics(greedy) | success_intervals(greedy) | held_out_metrics(greedy, played)
-            metrics |= {f"val-env-greedy/{k}": v for k, v in found.items()}
+            metrics |= with_prefix(GREEDY_VALIDATION, found)
         return metrics, episodes
 
     def _play(self, params: SamplingParams, repeat: int) -> list[Episode]:

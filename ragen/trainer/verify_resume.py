@@ -26,10 +26,10 @@ from typing import Any
 from ragen.config import argument_parser, config_from_args
 from ragen.config.arguments import not_negative, positive
 from ragen.errors import ConfigError, RagenError
+from ragen.tracking.names import without_times
 from ragen.tracking.rundir import read_metrics
 from ragen.trainer.checkpoint import LATEST
 
-TIMINGS = ("timing_s/", "timing_per_token_ms/", "perf/")
 """Metrics that are read off a clock."""
 
 POLL_S = 0.005
@@ -210,10 +210,7 @@ def compare(straight: Path, resumed: Path) -> tuple[str | None, str]:
 
 
 def _metrics(run: Path) -> dict[int, dict[str, Any]]:
-    return {
-        record["step"]: {name: value for name, value in record.items() if not name.startswith(TIMINGS)}
-        for record in read_metrics(run)
-    }
+    return {row["step"]: without_times(row) for row in read_metrics(run)}
 
 
 def _is_same(one: Any, other: Any) -> bool:

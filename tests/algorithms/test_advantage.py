@@ -384,7 +384,7 @@ def test_post_processing_multiplies_in_the_order_of_the_specification():
     # Group weights .5 and 1, times sqrt(.25), over relative lengths .5 and 1.5.
     assert advantages[:, 0].tolist() == pytest.approx([0.5, 1 / 6, 1, 1 / 3], abs=1e-5)
     assert metrics == pytest.approx(
-        {"train/soft_reweight_min": 0.5, "train/soft_reweight_max": 1.0, "train/soft_reweight_mean": 0.75}, abs=1e-6
+        {"soft_reweight_min": 0.5, "soft_reweight_max": 1.0, "soft_reweight_mean": 0.75}, abs=1e-6
     )
 
 
@@ -400,4 +400,4 @@ def test_zero_task_advantage_comes_last():
     inputs = batch()
     advantages, metrics = postprocess(inputs.mask, inputs, soft_reweight=True, zero_task_advantage=True)
     assert advantages.abs().max() == 0
-    assert "train/soft_reweight_max" in metrics
+    assert "soft_reweight_max" in metrics

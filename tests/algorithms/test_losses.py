@@ -28,9 +28,9 @@ def test_ppo_on_the_vector_of_the_specification():
     old, mask = zeros_and_mask(RATIOS)
     loss, metrics = ppo(logprobs(RATIOS), old, ADVANTAGES, mask, **CLIP)
     assert loss[0].tolist() == pytest.approx([-1.28, -0.5, 1.5, 0.8, 3.0])
-    assert metrics["actor/pg_clipfrac"].mean().item() == pytest.approx(0.4)
-    assert metrics["actor/pg_clipfrac_lower"].mean().item() == pytest.approx(0.2)
-    assert metrics["actor/ppo_kl"][0].tolist() == pytest.approx([-math.log(r) for r in (1.5, 0.5, 1.5, 0.5, 5)])
+    assert metrics["pg_clipfrac"].mean().item() == pytest.approx(0.4)
+    assert metrics["pg_clipfrac_lower"].mean().item() == pytest.approx(0.2)
+    assert metrics["ppo_kl"][0].tolist() == pytest.approx([-math.log(r) for r in (1.5, 0.5, 1.5, 0.5, 5)])
 
 
 def test_only_unclipped_tokens_have_a_gradient_in_ppo():
@@ -53,7 +53,7 @@ def test_gspo_has_one_ratio_per_sequence():
     loss, metrics = gspo(lp, torch.zeros(2, 3), advantages, mask, clip_low=1.0, clip_high=1.0, clip_c=3)
     assert loss[0, 0].item() == loss[0, 2].item() == pytest.approx(-math.exp(0.2))
     assert loss[1, 0].item() == loss[1, 1].item() == pytest.approx(2 * math.exp(-0.3))
-    assert metrics["actor/ppo_kl"][0, 0].item() == pytest.approx(-0.1)
+    assert metrics["ppo_kl"][0, 0].item() == pytest.approx(-0.1)
 
 
 def test_the_gradient_of_gspo_is_that_of_the_geometric_mean():
@@ -71,7 +71,7 @@ def test_gspo_clips_whole_sequences():
     lp = torch.tensor([[0.0, 0.6], [0.0, 0.2]], requires_grad=True)  # ratios exp(.3) and exp(.1)
     old, mask = zeros_and_mask(lp)
     loss, metrics = gspo(lp, old, mask, mask, clip_low=0.2, clip_high=0.2, clip_c=3)
-    assert metrics["actor/pg_clipfrac"].tolist() == [[1, 1], [0, 0]]
+    assert metrics["pg_clipfrac"].tolist() == [[1, 1], [0, 0]]
     loss.sum().backward()
     assert lp.grad[0].tolist() == [0, 0] and lp.grad[1].abs().min() > 1
 
@@ -97,7 +97,7 @@ def test_cispo_bounds_the_weight_but_keeps_the_gradient():
     loss, metrics = cispo(lp, old, ADVANTAGES, mask, **CLIP)
     loss.sum().backward()
     assert lp.grad[0].tolist() == pytest.approx([-1.28, -0.8, 1.28, 0.8, 1.28])
-    assert metrics["actor/pg_clipfrac"].mean().item() == 1.0
+    assert metrics["pg_clipfrac"].mean().item() == 1.0
 
 
 @pytest.mark.parametrize("name", POLICY_LOSSES)
@@ -108,8 +108,8 @@ def test_on_policy_every_loss_has_the_policy_gradient(name):
     loss, metrics = POLICY_LOSSES[name](lp, old, advantages, mask, **CLIP)
     loss.sum().backward()
     assert torch.allclose(lp.grad, -advantages, atol=1e-6)
-    assert metrics["actor/pg_clipfrac"].sum() == 0
-    assert set(metrics) == {"actor/pg_clipfrac", "actor/pg_clipfrac_lower", "actor/ppo_kl"}
+    assert metrics["pg_clipfrac"].sum() == 0
+    assert set(metrics) == {"pg_clipfrac", "pg_clipfrac_lower", "ppo_kl"}
     assert not any(metric.requires_grad for metric in metrics.values())
 
 
@@ -122,7 +122,7 @@ def test_the_value_loss_takes_the_worse_of_both_errors():
     loss, metrics = value_loss(values, torch.ones(3), torch.tensor([2.0, 2.0, 1.0]), cliprange=0.5)
     # Clipped values 1.5, 1.2, .5: squared errors max(0, .25), .64, max(1, .25).
     assert loss.tolist() == pytest.approx([0.125, 0.32, 0.5])
-    assert metrics["critic/vf_clipfrac"].tolist() == [1, 0, 0]
+    assert metrics["vf_clipfrac"].tolist() == [1, 0, 0]
     loss.sum().backward()
     assert values.grad.tolist() == pytest.approx([0, -0.8, -1])
 
@@ -131,7 +131,7 @@ def test_a_value_within_the_range_never_counts_as_clipped():
     torch.manual_seed(0)
     old = torch.randn(1000)
     metrics = value_loss(old + 0.4 * torch.rand(1000), old, torch.randn(1000), cliprange=0.5)[1]
-    assert metrics["critic/vf_clipfrac"].sum() == 0
+    assert metrics["vf_clipfrac"].sum() == 0
 
 
 def test_importance_weights_are_capped_ratios_without_gradient():

@@ -250,23 +250,23 @@ def test_metrics_of_all_and_of_kept_groups():
     root = math.sqrt(2)
     assert result.metrics == pytest.approx(
         {
-            "rollout/in_group_std": 4 / root / 3,
-            "rollout/in_group_max": 4 / 3,
-            "rollout/in_group_mean": 2 / 3,
-            "rollout/chosen_in_group_std": 3 / root,
-            "rollout/chosen_in_group_max": 3,
-            "rollout/chosen_in_group_mean": 1.5,
-            "rollout/in_group_reward_std": 4 / root / 3,
-            "rollout/in_group_reward_max": 4 / 3,
-            "rollout/in_group_reward_mean": 2 / 3,
-            "rollout/in_group_reward_sum": 4 / 3,
-            "rollout/chosen_in_group_reward_std": 3 / root,
-            "rollout/chosen_in_group_reward_max": 3,
-            "rollout/chosen_in_group_reward_mean": 1.5,
-            "rollout/chosen_in_group_reward_sum": 3,
-            "rollout/filter_kept_count": 1,
-            "rollout/filter_kept_ratio": 1 / 3,
-            "rollout/filter_zero_count": 1,
+            "in_group_std": 4 / root / 3,
+            "in_group_max": 4 / 3,
+            "in_group_mean": 2 / 3,
+            "chosen_in_group_std": 3 / root,
+            "chosen_in_group_max": 3,
+            "chosen_in_group_mean": 1.5,
+            "in_group_reward_std": 4 / root / 3,
+            "in_group_reward_max": 4 / 3,
+            "in_group_reward_mean": 2 / 3,
+            "in_group_reward_sum": 4 / 3,
+            "chosen_in_group_reward_std": 3 / root,
+            "chosen_in_group_reward_max": 3,
+            "chosen_in_group_reward_mean": 1.5,
+            "chosen_in_group_reward_sum": 3,
+            "filter_kept_count": 1,
+            "filter_kept_ratio": 1 / 3,
+            "filter_zero_count": 1,
         }
     )
 
@@ -274,19 +274,19 @@ def test_metrics_of_all_and_of_kept_groups():
 @pytest.mark.parametrize(("metric", "family"), [("entropy", "entropy"), ("length", "length")])
 def test_other_quantities_have_their_own_family_beside_the_rewards(metric, family):
     metrics = RolloutFilter(FilterSettings(metric=metric))(of_scores([0, 1], [0, 0])).metrics
-    for prefix in ("rollout/in_group", "rollout/chosen_in_group"):
+    for prefix in ("in_group", "chosen_in_group"):
         for name in ("std", "max", "mean", "sum"):
             assert f"{prefix}_{family}_{name}" in metrics
             assert f"{prefix}_reward_{name}" in metrics
-    assert metrics["rollout/in_group_mean"] == metrics[f"rollout/in_group_{family}_mean"]
+    assert metrics["in_group_mean"] == metrics[f"in_group_{family}_mean"]
 
 
 def test_an_empty_choice_has_metrics():
     result = RolloutFilter(FilterSettings(value=0.9))(of_scores([1, 1], [2, 2]))
     assert result.kept == []
-    assert result.metrics["rollout/chosen_in_group_reward_std"] == 0.0
-    assert result.metrics["rollout/filter_kept_ratio"] == 0.0
-    assert result.metrics["rollout/filter_zero_count"] == 2.0
+    assert result.metrics["chosen_in_group_reward_std"] == 0.0
+    assert result.metrics["filter_kept_ratio"] == 0.0
+    assert result.metrics["filter_zero_count"] == 2.0
 
 
 def test_no_groups_are_no_error():

@@ -159,7 +159,7 @@ def add_policy_loss(name: str, mode: str) -> None:
     def ours(x: Inputs) -> dict[str, Tensor]:
         def loss(logprobs: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
             token_loss, metrics = POLICY_LOSSES[name](logprobs, x.old, x.advantages, x.mask, **CLIP)
-            means = {key: masked_mean(metric, x.mask) for key, metric in metrics.items()}
+            means = {f"actor/{key}": masked_mean(metric, x.mask) for key, metric in metrics.items()}
             return (token_loss * token_weights(x.mask, mode)).sum(), means
 
         return with_gradient(loss, x.logprobs)
@@ -186,7 +186,7 @@ def add_value_loss(mode: str) -> None:
     def ours(x: Inputs) -> dict[str, Tensor]:
         def loss(values: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
             token_loss, metrics = value_loss(values, x.values, x.returns, cliprange=0.5)
-            clipped = masked_mean(metrics["critic/vf_clipfrac"], x.mask)
+            clipped = masked_mean(metrics["vf_clipfrac"], x.mask)
             return (token_loss * token_weights(x.mask, mode)).sum(), {"clipfrac": clipped}
 
         return with_gradient(loss, x.advantages)

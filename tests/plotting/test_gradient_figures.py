@@ -12,12 +12,13 @@ from pathlib import Path
 import pytest
 
 from ragen.errors import RagenError
-from ragen.plotting.buckets import analysis_steps, bucket_names, read_analysis
+from ragen.plotting.buckets import analysis_steps, read_analysis
 from ragen.plotting.gradient_command import choose_steps, main
 from ragen.plotting.gradient_figures import draw_norms, draw_reward_std, draw_summary, write_analysis
 from ragen.plotting.history import read_history, read_run_dir, split_row
 from ragen.plotting.style import label_points, new_figure, number
 from ragen.plotting.wandb_files import BLOCK, find_log
+from ragen.tracking.names import numbered_buckets
 from ragen.tracking.rundir import RunDir
 from tests.plotting.png import has_drawing
 from tests.plotting.synthetic import COLUMNS, STEPS, bucket_metrics, fill, log_run, tables
@@ -268,7 +269,7 @@ def test_buckets_are_in_the_order_of_their_numbers():
         "grad_norm/all/task",
         "grad_norm_prefilter/bucket_3/kl",
     ]
-    assert bucket_names(names, "grad_norm") == ["bucket_2", "bucket_10"]
+    assert numbered_buckets(names, "grad_norm") == ["bucket_2", "bucket_10"]
 
 
 def texts(figure) -> list[str]:
