@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from inspect import signature
 
 import torch
 from torch import Tensor
@@ -41,7 +42,7 @@ class AdvantageInputs:
     values: Tensor | None = None
     """[batch, seq] Values before each token; gae and bi_level_gae."""
     turn_ends: Tensor | None = None
-    """[batch, seq] 1 on the last token of each reply; bi_level_gae. None reads them from the mask."""
+    """[batch, seq] 1 on the last token of each reply; bi_level_gae."""
     turn_ids: Tensor | None = None
     """[batch, seq] Turn of each token within its row, -1 outside replies; gigpo."""
     anchors: Tensor | None = None
@@ -59,61 +60,29 @@ class AdvantageInputs:
     """Weight of the steps beside the episodes in gigpo."""
 
 
-def _gae(x: AdvantageInputs) -> tuple[Tensor, Tensor]:
-    return gae(x.token_rewards, _given(x.values, "values"), x.mask, gamma=x.gamma, lam=x.lam)
-
-
-def _bi_level_gae(x: AdvantageInputs) -> tuple[Tensor, Tensor]:
-    return bi_level_gae(
-        x.token_rewards,
-        _given(x.values, "values"),
-        x.mask,
-        gamma=x.gamma,
-        lam=x.lam,
-        high_level_gamma=x.high_level_gamma,
-        turn_ends=x.turn_ends,
-    )
-
-
-def _gigpo(x: AdvantageInputs) -> tuple[Tensor, Tensor]:
-    return gigpo(
-        x.token_rewards,
-        x.mask,
-        x.groups,
-        x.episodes,
-        turn_ids=_given(x.turn_ids, "turn_ids"),
-        anchors=_given(x.anchors, "anchors"),
-        step_returns=_given(x.step_returns, "step_returns"),
-        step_weight=x.step_weight,
-        norm_by_std=x.norm_by_std,
-    )
-
-
-def _given(tensor: Tensor | None, name: str) -> Tensor:
-    assert tensor is not None, f"this estimator needs {name}"
-    return tensor
-
-
-ESTIMATORS: dict[str, Callable[[AdvantageInputs], tuple[Tensor, Tensor]]] = {
-    "gae": _gae,
-    "bi_level_gae": _bi_level_gae,
-    "grpo": lambda x: grpo(x.token_rewards, x.mask, x.groups, x.episodes, norm_by_std=x.norm_by_std),
-    "brpo": lambda x: brpo(x.token_rewards, x.mask, x.groups, x.episodes, norm_by_std=x.norm_by_std),
-    "arpo": lambda x: arpo(x.token_rewards, x.mask, x.groups, x.episodes),
-    "rloo": lambda x: rloo(x.token_rewards, x.mask, x.groups, x.episodes),
-    "reinforce_plus_plus": lambda x: reinforce_plus_plus(x.token_rewards, x.mask, gamma=x.gamma),
-    "reinforce_plus_plus_baseline": lambda x: reinforce_plus_plus_baseline(
-        x.token_rewards, x.mask, x.groups, x.episodes
-    ),
-    "gigpo": _gigpo,
+ESTIMATORS: dict[str, Callable[..., tuple[Tensor, Tensor]]] = {
+    "gae": gae,
+    "bi_level_gae": bi_level_gae,
+    "grpo": grpo,
+    "brpo": brpo,
+    "arpo": arpo,
+    "rloo": rloo,
+    "reinforce_plus_plus": reinforce_plus_plus,
+    "reinforce_plus_plus_baseline": reinforce_plus_plus_baseline,
+    "gigpo": gigpo,
 }
-"""Name -> function of a batch that returns (advantages, returns), both [batch, seq] and 0 outside the mask."""
+"""Name -> function of fields of AdvantageInputs, which its parameters name. It returns (advantages, returns), both
+[batch, seq] and 0 outside the mask. What has to be computed for it first is declared in ragen/config/estimators.py."""
 
 
 @torch.no_grad()
 def compute_advantages(name: str, inputs: AdvantageInputs) -> tuple[Tensor, Tensor]:
     """Advantages and returns, [batch, seq], by the estimator of that name."""
-    return ESTIMATORS[name](inputs)
+    names = signature(ESTIMATORS[name]).parameters.keys() & AdvantageInputs.__dataclass_fields__.keys()
+    given = {field: getattr(inputs, field) for field in names}
+    missing = [field for field, value in given.items() if value is None]
+    assert not missing, f"{name} needs {', '.join(sorted(missing))}"
+    return ESTIMATORS[name](**given)
 
 
 LOSS_SCALINGS: dict[str, Callable[[float], float]] = {

@@ -17,14 +17,6 @@ CHUNK_SIZE = 2048
 """Rows of logits held at once."""
 
 
-def entropy_from_logits(logits: Tensor) -> Tensor:  # [..., vocab] -> [...]
-    """H = logsumexp(z) - sum(softmax(z) * z).
-
-    logits [0, 0] -> log 2 = .693
-    """
-    return torch.logsumexp(logits, dim=-1) - (torch.softmax(logits, dim=-1) * logits).sum(-1)
-
-
 def logprobs_from_logits(logits: Tensor, targets: Tensor) -> Tensor:  # [..., vocab], [...] -> [...]
     """log softmax(z)[target] = z[target] - logsumexp(z).
 

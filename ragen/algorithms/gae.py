@@ -48,11 +48,11 @@ def bi_level_gae(
     token_rewards: Tensor,  # [batch, seq]
     values: Tensor,  # [batch, seq]
     mask: Tensor,  # [batch, seq]
+    turn_ends: Tensor,  # [batch, seq]
     *,
     gamma: float,
     lam: float,
     high_level_gamma: float,
-    turn_ends: Tensor | None = None,  # [batch, seq]
     whiten: bool = True,
 ) -> tuple[Tensor, Tensor]:
     """GAE over turns, then inside each turn over its tokens (VAGEN, Wang et al., arXiv 2510.16907).
@@ -62,14 +62,14 @@ def bi_level_gae(
     A^H_k = r_{e_k} + g * V_{e_{k+1}} - V_{e_k} + g * lam * A^H_{k+1}
 
     A^H_k is the advantage of the token e_k; from there GAE runs back to the first token of the turn with
-    `gamma` and `lam`. `turn_ends` marks the e_k; by default they are the last tokens of the runs of the mask,
-    which is right as long as something stands between two replies.
+    `gamma` and `lam`. `turn_ends` is 1 on the e_k.
 
-    rewards [0, .5, 0, 1], values [.1, .2, 0, .4], mask [1, 1, 0, 1], g = .95, gamma = lam = 1, whiten=False
+    rewards [0, .5, 0, 1], values [.1, .2, 0, .4], mask [1, 1, 0, 1], turn_ends [0, 1, 0, 1], g = .95,
+    gamma = lam = 1, whiten=False
     -> A^H [1.25, .6], advantages [1.35, 1.25, 0, .6]
     """
     values, is_sampled = zero_outside(values, mask), mask.bool()
-    is_end = (last_of_runs(mask) if turn_ends is None else turn_ends.bool()) & is_sampled
+    is_end = turn_ends.bool() & is_sampled
     zeros = torch.zeros_like(values[:, 0])  # [batch]
     next_value, next_advantage, next_turn_value, next_turn_advantage = zeros, zeros, zeros, zeros
     advantages = torch.zeros_like(values)
@@ -84,15 +84,6 @@ def bi_level_gae(
         next_advantage = torch.where(is_sampled[:, t], advantage, next_advantage)
         advantages[:, t] = next_advantage
     return _finish(advantages, values, mask, whiten)
-
-
-def last_of_runs(mask: Tensor) -> Tensor:  # [batch, seq] -> [batch, seq]
-    """True on the last token of every unbroken run of the mask.
-
-    [1, 1, 0, 1] -> [False, True, False, True]
-    """
-    following = torch.nn.functional.pad(mask[:, 1:], (0, 1))
-    return mask.bool() & ~following.bool()
 
 
 def _finish(advantages: Tensor, values: Tensor, mask: Tensor, whiten: bool) -> tuple[Tensor, Tensor]:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from torch import Tensor
 
@@ -55,31 +55,17 @@ KL_ESTIMATORS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
 
 
 def token_kl(logprobs: Tensor, ref_logprobs: Tensor, name: str) -> Tensor:
-    """The KL of each token by the estimator of that name; hyphens are underscores.
+    """The KL of each token by the estimator of that name.
 
     A trailing + takes the value of the estimator and the gradient of k2 ("k3+"): both are then unbiased.
 
     lp -1, ref -1.5: k1 and k1+ -> .5; the gradient by lp is 1 for k1, .5 for k1+
     """
-    name, is_straight_through = parse_kl_name(name)
-    if name == "full":
-        raise ValueError("The KL estimator full needs whole distributions, not log-probs of samples. Use full_kl.")
-    value = KL_ESTIMATORS[name](logprobs, ref_logprobs)
-    if not is_straight_through:
+    value = KL_ESTIMATORS[name.removesuffix("+")](logprobs, ref_logprobs)
+    if not name.endswith("+"):
         return value
     surrogate = k2(logprobs, ref_logprobs)
     return surrogate - surrogate.detach() + value.detach()
-
-
-def parse_kl_name(name: str) -> tuple[str, bool]:
-    """The name in KL_ESTIMATORS, or `full`, and whether it has a trailing +: "low-var-kl+" -> ("low_var_kl", True)."""
-    bare = name.replace("-", "_").removesuffix("+")
-    if bare not in KL_ESTIMATORS and bare != "full":
-        raise ValueError(
-            f"{name!r} is no KL estimator. Choose from {', '.join(KL_ESTIMATORS)}, full; a trailing + "
-            "takes the gradient of k2."
-        )
-    return bare, name.endswith("+")
 
 
 def full_kl(logprobs: Tensor, ref_logprobs: Tensor) -> Tensor:  # [..., vocab] -> [...]
@@ -105,36 +91,11 @@ def kl_in_reward(
     return rewards, masked_mean(kl, mask, dim=-1).mean().item()
 
 
-class KlController(Protocol):
-    """Holds the weight of the KL in the reward."""
+@dataclass(kw_only=True, slots=True)
+class KlController:
+    """The weight of the KL in the reward: constant, or steered towards a target.
 
-    value: float
-
-    def update(self, current_kl: float, num_samples: int) -> None:
-        """Called once per batch, after its rewards were computed with `value`."""
-        ...
-
-    def to_json(self) -> dict[str, Any]: ...
-
-
-@dataclass(slots=True)
-class FixedKl:
-    """A constant weight."""
-
-    value: float
-
-    def update(self, current_kl: float, num_samples: int) -> None:
-        pass
-
-    def to_json(self) -> dict[str, Any]:
-        return {"value": self.value}
-
-
-@dataclass(slots=True)
-class AdaptiveKl:
-    """A weight that steers the KL towards a target (Ziegler et al., arXiv 1909.08593, section 2.2).
-
-    value *= 1 + clip(KL / target - 1, -0.2, 0.2) * num_samples / horizon
+    value *= 1 + clip(KL / target - 1, -0.2, 0.2) * num_samples / horizon     Ziegler et al., arXiv 1909.08593, 2.2
 
     value .001, KL .3, target .1, 128 samples, horizon 10000 -> .001 * (1 + .2 * .0128) = .00100256
     """
@@ -142,10 +103,13 @@ class AdaptiveKl:
     value: float
     target: float
     horizon: int
+    is_adaptive: bool
 
     def update(self, current_kl: float, num_samples: int) -> None:
-        error = min(max(current_kl / self.target - 1, -0.2), 0.2)
-        self.value *= 1 + error * num_samples / self.horizon
+        """Called once per batch, after its rewards were computed with `value`."""
+        if self.is_adaptive:
+            error = min(max(current_kl / self.target - 1, -0.2), 0.2)
+            self.value *= 1 + error * num_samples / self.horizon
 
     def to_json(self) -> dict[str, Any]:
         return {"value": self.value}
@@ -155,11 +119,6 @@ def make_kl_controller(
     kind: str, *, kl_coef: float, target_kl: float, horizon: int, state: Mapping[str, Any] | None = None
 ) -> KlController:
     """A controller of kind `fixed` or `adaptive`; `state`, from `to_json`, continues where another one stood."""
-    value = kl_coef if state is None or kind == "fixed" else float(state["value"])
-    return KL_CONTROLLERS[kind](value, target_kl, horizon)
-
-
-KL_CONTROLLERS: dict[str, Callable[[float, float, int], KlController]] = {
-    "fixed": lambda value, target, horizon: FixedKl(value),
-    "adaptive": AdaptiveKl,
-}
+    is_adaptive = kind == "adaptive"
+    value = float(state["value"]) if state and is_adaptive else kl_coef
+    return KlController(value=value, target=target_kl, horizon=horizon, is_adaptive=is_adaptive)

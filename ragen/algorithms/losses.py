@@ -7,7 +7,8 @@ micro batches and ranks are exact. Metrics are averaged with the token-mean weig
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Callable
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -21,35 +22,24 @@ TokenMetrics = dict[str, Tensor]
 """Metric path -> value of each token, without gradient."""
 
 
-class PolicyLoss(Protocol):
-    def __call__(
-        self,
-        logprobs: Tensor,
-        old_logprobs: Tensor,
-        advantages: Tensor,
-        mask: Tensor,
-        *,
-        clip_low: float,
-        clip_high: float,
-        clip_c: float,
-        sequences: Tensor | None = None,
-    ) -> tuple[Tensor, TokenMetrics]:
-        """All tensors have one shape. `sequences` numbers the sequence of each token where several are packed into
-        a row; None means one sequence per row."""
-        ...
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PolicyInputs:
+    """What a policy loss reads; all tensors are [batch, seq], one sequence per row."""
+
+    logprobs: Tensor
+    """Under the policy that is trained."""
+    old_logprobs: Tensor
+    """Under the policy that sampled."""
+    advantages: Tensor
+    mask: Tensor
+    """1 on sampled tokens."""
+    clip_low: float
+    clip_high: float
+    clip_c: float
+    """Bound of the loss for negative advantages; ppo."""
 
 
-def ppo(
-    logprobs: Tensor,
-    old_logprobs: Tensor,
-    advantages: Tensor,
-    mask: Tensor,
-    *,
-    clip_low: float,
-    clip_high: float,
-    clip_c: float,
-    sequences: Tensor | None = None,
-) -> tuple[Tensor, TokenMetrics]:
+def ppo(x: PolicyInputs) -> tuple[Tensor, TokenMetrics]:
     """The clipped surrogate, with its own bound on each side and for very unlikely actions.
 
     ratio = exp(logprobs - old)
@@ -59,27 +49,15 @@ def ppo(
 
     ratio 1.5, A 1, clip .2/.28 -> loss -1.28 (clipped); ratio 5, A -1, clip_c 3 -> loss 3 (not 5)
     """
-    log_ratio = (logprobs - old_logprobs).clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO)
-    ratio = log_ratio.exp()
-    unclipped = -advantages * ratio
-    clipped = -advantages * ratio.clamp(1 - clip_low, 1 + clip_high)
-    loss, bound = torch.maximum(unclipped, clipped), -advantages * clip_c
-    is_bounded = (advantages < 0) & (loss > bound)
-    metrics = _metrics(clipped > unclipped, -log_ratio, is_bounded)
-    return torch.where(advantages < 0, torch.minimum(loss, bound), loss), metrics
+    log_ratio = (x.logprobs - x.old_logprobs).clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO)
+    loss, is_clipped = _clipped_surrogate(log_ratio.exp(), x)
+    bound = -x.advantages * x.clip_c
+    is_bounded = (x.advantages < 0) & (loss > bound)
+    metrics = _metrics(is_clipped, -log_ratio, is_bounded)
+    return torch.where(x.advantages < 0, torch.minimum(loss, bound), loss), metrics
 
 
-def gspo(
-    logprobs: Tensor,
-    old_logprobs: Tensor,
-    advantages: Tensor,
-    mask: Tensor,
-    *,
-    clip_low: float,
-    clip_high: float,
-    clip_c: float,
-    sequences: Tensor | None = None,
-) -> tuple[Tensor, TokenMetrics]:
+def gspo(x: PolicyInputs) -> tuple[Tensor, TokenMetrics]:
     """The clipped surrogate with one ratio per sequence (Zheng et al., arXiv 2507.18071).
 
     s = exp(mean over the sequence's tokens of (logprobs - old))
@@ -91,26 +69,15 @@ def gspo(
 
     log-ratios [.2, .4], A 1 -> s = exp(.3) = 1.35 for both tokens, clipped at 1 + clip_high
     """
-    token_log_ratio = logprobs - old_logprobs
-    mean = _sequence_means(token_log_ratio.detach(), mask, sequences)
-    log_ratio = logprobs - logprobs.detach() + mean
-    ratio = log_ratio.clamp(max=10.0).exp()
-    unclipped = -advantages * ratio
-    clipped = -advantages * ratio.clamp(1 - clip_low, 1 + clip_high)
-    return torch.maximum(unclipped, clipped), _metrics(clipped > unclipped, -token_log_ratio)
+    token_log_ratio = x.logprobs - x.old_logprobs
+    sums = zero_outside(token_log_ratio.detach(), x.mask).sum(-1, keepdim=True)  # [batch, 1]
+    mean = sums / x.mask.sum(-1, keepdim=True).clamp(min=1)
+    log_ratio = x.logprobs - x.logprobs.detach() + mean
+    loss, is_clipped = _clipped_surrogate(log_ratio.clamp(max=10.0).exp(), x)
+    return loss, _metrics(is_clipped, -token_log_ratio)
 
 
-def cispo(
-    logprobs: Tensor,
-    old_logprobs: Tensor,
-    advantages: Tensor,
-    mask: Tensor,
-    *,
-    clip_low: float,
-    clip_high: float,
-    clip_c: float,
-    sequences: Tensor | None = None,
-) -> tuple[Tensor, TokenMetrics]:
+def cispo(x: PolicyInputs) -> tuple[Tensor, TokenMetrics]:
     """REINFORCE with clipped importance weights (CISPO, MiniMax-M1, arXiv 2506.13585).
 
     loss = -sg(clip(ratio, 1 - clip_low, 1 + clip_high)) * A * logprobs
@@ -120,13 +87,17 @@ def cispo(
 
     ratio 1.5, A 1, clip_high .28 -> gradient of the loss by the log-prob -1.28; PPO's is 0
     """
-    log_ratio = (logprobs - old_logprobs).clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO)
+    log_ratio = (x.logprobs - x.old_logprobs).clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO)
     ratio = log_ratio.exp().detach()
-    weight = ratio.clamp(1 - clip_low, 1 + clip_high)
-    return -weight * advantages * logprobs, _metrics(weight != ratio, -log_ratio)
+    weight = ratio.clamp(1 - x.clip_low, 1 + x.clip_high)
+    return -weight * x.advantages * x.logprobs, _metrics(weight != ratio, -log_ratio)
 
 
-POLICY_LOSSES: dict[str, PolicyLoss] = {"ppo": ppo, "gspo": gspo, "cispo": cispo}
+POLICY_LOSSES: dict[str, Callable[[PolicyInputs], tuple[Tensor, TokenMetrics]]] = {
+    "ppo": ppo,
+    "gspo": gspo,
+    "cispo": cispo,
+}
 
 
 def value_loss(values: Tensor, old_values: Tensor, returns: Tensor, *, cliprange: float) -> tuple[Tensor, TokenMetrics]:
@@ -156,30 +127,11 @@ def importance_weights(old_logprobs: Tensor, engine_logprobs: Tensor, *, cap: fl
     return log_ratio.clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO).exp().clamp(max=cap)
 
 
-def mismatch(old_logprobs: Tensor, engine_logprobs: Tensor) -> TokenMetrics:
-    """How far the trainer's log-probs are from the engine's, token by token.
-
-    difference .1 -> abs .1, KL estimate k3 = exp(.1) - .1 - 1 = .0052
-    """
-    difference = (old_logprobs - engine_logprobs).detach()
-    bounded = difference.clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO)
-    return {
-        "mismatch/logprob_abs": difference.abs(),
-        "mismatch/kl": bounded.exp() - bounded - 1,
-        "mismatch/prob_abs": (old_logprobs.exp() - engine_logprobs.exp()).detach().abs(),
-    }
-
-
-def _sequence_means(values: Tensor, mask: Tensor, sequences: Tensor | None) -> Tensor:
-    """The mean of each token's sequence under the mask, in the shape of `values`."""
-    kept = zero_outside(values, mask)
-    if sequences is None:
-        return (kept.sum(-1, keepdim=True) / mask.sum(-1, keepdim=True).clamp(min=1)).expand_as(values)
-    index = sequences.flatten()
-    zeros = values.new_zeros(int(index.max()) + 1)
-    sums = zeros.index_add(0, index, kept.flatten())
-    counts = zeros.index_add(0, index, mask.flatten().to(values.dtype))
-    return (sums / counts.clamp(min=1))[index].view_as(values)
+def _clipped_surrogate(ratio: Tensor, x: PolicyInputs) -> tuple[Tensor, Tensor]:
+    """The worse of -A * ratio and -A * clipped ratio, and where that is the clipped one."""
+    unclipped = -x.advantages * ratio
+    clipped = -x.advantages * ratio.clamp(1 - x.clip_low, 1 + x.clip_high)
+    return torch.maximum(unclipped, clipped), clipped > unclipped
 
 
 def _metrics(is_clipped: Tensor, kl: Tensor, is_bounded: Tensor | None = None) -> TokenMetrics:

@@ -11,7 +11,7 @@ from torch.utils.checkpoint import checkpoint
 
 from ragen.algorithms.entropy import CHUNK_SIZE, head_logprobs
 from ragen.algorithms.kl import full_kl, token_kl
-from ragen.algorithms.losses import POLICY_LOSSES
+from ragen.algorithms.losses import POLICY_LOSSES, PolicyInputs
 from ragen.config.actor_rollout_ref import ActorConfig
 from ragen.learners.batch import Batch
 from ragen.learners.learner import Learner, for_each_micro_batch, scatter
@@ -104,15 +104,16 @@ class Actor(Learner):
         )
         mask, weights, mean_weights = map(on_device, (batch.mask, batch.weights, batch.mean_weights))
         logprobs, entropies = scatter(flat_logprobs, mask), scatter(flat_entropies, mask)
-        token_loss, token_metrics = POLICY_LOSSES[config.policy_loss](
-            logprobs,
-            on_device(batch.old_logprobs),
-            on_device(batch.advantages),
-            mask,
+        inputs = PolicyInputs(
+            logprobs=logprobs,
+            old_logprobs=on_device(batch.old_logprobs),
+            advantages=on_device(batch.advantages),
+            mask=mask,
             clip_low=config.clip_ratio_low,
             clip_high=config.clip_ratio_high,
             clip_c=config.clip_ratio_c,
         )
+        token_loss, token_metrics = POLICY_LOSSES[config.policy_loss](inputs)
         if batch.importance is not None:
             token_loss = token_loss * on_device(batch.importance)
         policy, entropy = (token_loss * weights).sum(), (entropies * weights).sum()

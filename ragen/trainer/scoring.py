@@ -11,7 +11,7 @@ from torch import Tensor
 from ragen.algorithms.advantage import AdvantageInputs, compute_advantages, postprocess
 from ragen.algorithms.gigpo import discounted_returns, number_anchors
 from ragen.algorithms.kl import KlController, kl_in_reward, token_kl
-from ragen.algorithms.losses import importance_weights, mismatch
+from ragen.algorithms.losses import importance_weights
 from ragen.algorithms.masked import masked_mean, masked_var, token_weights
 from ragen.algorithms.reward_norm import normalize_scores
 from ragen.algorithms.rollout_filter import deviation
@@ -85,7 +85,7 @@ def _policy_logprobs(batch: Batch, config: Config, workers: Workers, measured_se
     if not is_recomputed:
         assert batch.engine_entropies is not None, "engines that train tell entropies"
         entropies = batch.engine_entropies
-    difference = mismatch(logprobs, measured.engine_logprobs)["mismatch/logprob_abs"] * measured.mask
+    difference = (logprobs - measured.engine_logprobs).detach().abs() * measured.mask
     metrics = {
         "actor/entropy": (entropies * token_weights(batch.mask, actor.loss_agg_mode)).sum().item(),
         "rollout/logprob_mismatch_mean": masked_mean(difference, measured.mask).item(),

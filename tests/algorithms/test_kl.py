@@ -10,12 +10,10 @@ import pytest
 import torch
 
 from ragen.algorithms.kl import (
-    KL_CONTROLLERS,
     KL_ESTIMATORS,
     full_kl,
     kl_in_reward,
     make_kl_controller,
-    parse_kl_name,
     token_kl,
 )
 from ragen.config.actor_rollout_ref import KlType
@@ -30,7 +28,7 @@ REF = torch.tensor([-1.5, -1.0, -0.5])
         (("kl", "k1", "k1+"), [0.5, -1, 0]),
         (("abs",), [0.5, 1, 0]),
         (("mse", "k2", "k2+"), [0.125, 0.5, 0]),
-        (("low_var_kl", "low-var-kl", "k3", "k3+", "low-var-kl+"), [0.106531, 0.718282, 0]),
+        (("low_var_kl", "k3", "k3+"), [0.106531, 0.718282, 0]),
     ],
 )
 def test_estimators_on_the_vector_of_the_specification(names, expected):
@@ -60,20 +58,8 @@ def test_k3_is_bounded():
     assert far.tolist() == [10.0, 10.0]
 
 
-def test_an_unknown_name_is_an_error_that_lists_the_known_ones():
-    with pytest.raises(ValueError, match=r"'k4' is no KL estimator.*low_var_kl"):
-        parse_kl_name("k4")
-
-
-def test_the_full_kl_cannot_be_had_from_samples():
-    with pytest.raises(ValueError, match="Use full_kl"):
-        token_kl(LOGPROBS, REF, "full")
-
-
 def test_every_choice_of_the_config_is_known():
-    for name in get_args(KlType):
-        parse_kl_name(name)
-    assert {parse_kl_name(name)[0] for name in get_args(KlType)} == {*KL_ESTIMATORS, "full"}
+    assert {name.removesuffix("+") for name in get_args(KlType)} == {*KL_ESTIMATORS, "full"}
 
 
 def test_the_full_kl_sums_over_the_vocabulary():
@@ -130,7 +116,7 @@ def test_the_fixed_weight_stays():
     assert controller.value == 0.001
 
 
-@pytest.mark.parametrize("kind", KL_CONTROLLERS)
+@pytest.mark.parametrize("kind", ["fixed", "adaptive"])
 def test_a_controller_continues_exactly_where_it_stood(kind):
     options = {"kl_coef": 0.1, "target_kl": 0.1, "horizon": 7}
     whole, first = make_kl_controller(kind, **options), make_kl_controller(kind, **options)

@@ -8,7 +8,7 @@ from typing import get_args
 import pytest
 import torch
 
-from ragen.algorithms.losses import POLICY_LOSSES, cispo, gspo, importance_weights, mismatch, ppo, value_loss
+from ragen.algorithms.losses import POLICY_LOSSES, PolicyInputs, importance_weights, value_loss
 from ragen.config.actor_rollout_ref import PolicyLossName
 
 CLIP = {"clip_low": 0.2, "clip_high": 0.28, "clip_c": 3.0}
@@ -20,13 +20,19 @@ def logprobs(ratios: torch.Tensor) -> torch.Tensor:
     return ratios.log().requires_grad_()
 
 
+def policy_loss(name: str, logprobs, old_logprobs, advantages, mask, **clip: float):
+    """The loss and the metrics of each token, by the loss of that name."""
+    inputs = PolicyInputs(logprobs=logprobs, old_logprobs=old_logprobs, advantages=advantages, mask=mask, **clip)
+    return POLICY_LOSSES[name](inputs)
+
+
 def zeros_and_mask(like: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     return torch.zeros_like(like), torch.ones_like(like)
 
 
 def test_ppo_on_the_vector_of_the_specification():
     old, mask = zeros_and_mask(RATIOS)
-    loss, metrics = ppo(logprobs(RATIOS), old, ADVANTAGES, mask, **CLIP)
+    loss, metrics = policy_loss("ppo", logprobs(RATIOS), old, ADVANTAGES, mask, **CLIP)
     assert loss[0].tolist() == pytest.approx([-1.28, -0.5, 1.5, 0.8, 3.0])
     assert metrics["pg_clipfrac"].mean().item() == pytest.approx(0.4)
     assert metrics["pg_clipfrac_lower"].mean().item() == pytest.approx(0.2)
@@ -36,13 +42,13 @@ def test_ppo_on_the_vector_of_the_specification():
 def test_only_unclipped_tokens_have_a_gradient_in_ppo():
     lp = logprobs(RATIOS)
     old, mask = zeros_and_mask(RATIOS)
-    ppo(lp, old, ADVANTAGES, mask, **CLIP)[0].sum().backward()
+    policy_loss("ppo", lp, old, ADVANTAGES, mask, **CLIP)[0].sum().backward()
     assert lp.grad[0].tolist() == pytest.approx([0, -0.5, 1.5, 0, 0])
 
 
 def test_a_hopeless_token_does_not_overflow():
     old, mask = zeros_and_mask(torch.zeros(1, 2))
-    loss, _ = ppo(torch.tensor([[500.0, -500.0]]), old, torch.tensor([[-1.0, 1.0]]), mask, **CLIP)
+    loss, _ = policy_loss("ppo", torch.tensor([[500.0, -500.0]]), old, torch.tensor([[-1.0, 1.0]]), mask, **CLIP)
     assert loss.isfinite().all()
 
 
@@ -50,7 +56,7 @@ def test_gspo_has_one_ratio_per_sequence():
     lp = torch.tensor([[0.1, 9.0, 0.3], [-0.4, -0.2, 9.0]], requires_grad=True)
     mask = torch.tensor([[1.0, 0, 1], [1, 1, 0]])
     advantages = torch.tensor([[1.0], [-2.0]]) * torch.ones(2, 3)
-    loss, metrics = gspo(lp, torch.zeros(2, 3), advantages, mask, clip_low=1.0, clip_high=1.0, clip_c=3)
+    loss, metrics = policy_loss("gspo", lp, torch.zeros(2, 3), advantages, mask, clip_low=1.0, clip_high=1.0, clip_c=3)
     assert loss[0, 0].item() == loss[0, 2].item() == pytest.approx(-math.exp(0.2))
     assert loss[1, 0].item() == loss[1, 1].item() == pytest.approx(2 * math.exp(-0.3))
     assert metrics["ppo_kl"][0, 0].item() == pytest.approx(-0.1)
@@ -60,7 +66,9 @@ def test_the_gradient_of_gspo_is_that_of_the_geometric_mean():
     start = torch.tensor([[0.1, 0.5, 0.3]])
     mask, advantage = torch.tensor([[1.0, 0, 1]]), 1.7
     lp = start.clone().requires_grad_()
-    loss, _ = gspo(lp, torch.zeros(1, 3), torch.full((1, 3), advantage), mask, clip_low=1, clip_high=1, clip_c=3)
+    loss, _ = policy_loss(
+        "gspo", lp, torch.zeros(1, 3), torch.full((1, 3), advantage), mask, clip_low=1, clip_high=1, clip_c=3
+    )
     (loss * mask).sum().div(2).backward()  # seq-mean-token-mean
     other = start.clone().requires_grad_()
     (-advantage * ((other * mask).sum() / 2).exp()).backward()
@@ -70,31 +78,16 @@ def test_the_gradient_of_gspo_is_that_of_the_geometric_mean():
 def test_gspo_clips_whole_sequences():
     lp = torch.tensor([[0.0, 0.6], [0.0, 0.2]], requires_grad=True)  # ratios exp(.3) and exp(.1)
     old, mask = zeros_and_mask(lp)
-    loss, metrics = gspo(lp, old, mask, mask, clip_low=0.2, clip_high=0.2, clip_c=3)
+    loss, metrics = policy_loss("gspo", lp, old, mask, mask, clip_low=0.2, clip_high=0.2, clip_c=3)
     assert metrics["pg_clipfrac"].tolist() == [[1, 1], [0, 0]]
     loss.sum().backward()
     assert lp.grad[0].tolist() == [0, 0] and lp.grad[1].abs().min() > 1
 
 
-def test_packed_sequences_are_told_apart_by_their_numbers():
-    lp, mask = torch.randn(2, 3), torch.tensor([[1.0, 0, 1], [1, 1, 0]])
-    advantages = torch.randn(2, 3)
-    padded, _ = gspo(lp, torch.zeros(2, 3), advantages, mask, **CLIP)
-    packed, _ = gspo(
-        lp.flatten(),
-        torch.zeros(6),
-        advantages.flatten(),
-        mask.flatten(),
-        sequences=torch.tensor([0, 0, 0, 1, 1, 1]),
-        **CLIP,
-    )
-    assert torch.allclose(padded.flatten(), packed)
-
-
 def test_cispo_bounds_the_weight_but_keeps_the_gradient():
     lp = logprobs(RATIOS)
     old, mask = zeros_and_mask(RATIOS)
-    loss, metrics = cispo(lp, old, ADVANTAGES, mask, **CLIP)
+    loss, metrics = policy_loss("cispo", lp, old, ADVANTAGES, mask, **CLIP)
     loss.sum().backward()
     assert lp.grad[0].tolist() == pytest.approx([-1.28, -0.8, 1.28, 0.8, 1.28])
     assert metrics["pg_clipfrac"].mean().item() == 1.0
@@ -105,7 +98,7 @@ def test_on_policy_every_loss_has_the_policy_gradient(name):
     old = torch.randn(3, 4)
     advantages, mask = torch.randn(3, 1).expand(3, 4), torch.ones(3, 4)
     lp = old.clone().requires_grad_()
-    loss, metrics = POLICY_LOSSES[name](lp, old, advantages, mask, **CLIP)
+    loss, metrics = policy_loss(name, lp, old, advantages, mask, **CLIP)
     loss.sum().backward()
     assert torch.allclose(lp.grad, -advantages, atol=1e-6)
     assert metrics["pg_clipfrac"].sum() == 0
@@ -139,12 +132,3 @@ def test_importance_weights_are_capped_ratios_without_gradient():
     weights = importance_weights(old, torch.tensor([-1.1, -3.0, -1.0]), cap=2.0)
     assert weights.tolist() == pytest.approx([math.exp(0.1), 2.0, 1.0])
     assert not weights.requires_grad
-
-
-def test_the_mismatch_is_zero_for_equal_log_probs():
-    old = torch.tensor([-1.0, -0.5])
-    assert all(value.abs().max() == 0 for value in mismatch(old, old).values())
-    metrics = mismatch(torch.tensor([-1.0]), torch.tensor([-1.1]))
-    assert metrics["mismatch/logprob_abs"].item() == pytest.approx(0.1)
-    assert metrics["mismatch/kl"].item() == pytest.approx(math.exp(0.1) - 1.1, abs=1e-6)
-    assert metrics["mismatch/prob_abs"].item() == pytest.approx(math.exp(-1) - math.exp(-1.1))

@@ -22,9 +22,9 @@ from torch import Tensor
 
 from ragen.algorithms import gae as gae_module
 from ragen.algorithms import group_advantage
-from ragen.algorithms.entropy import entropy_from_logits, head_logprobs, logprobs_from_logits
-from ragen.algorithms.kl import AdaptiveKl, token_kl
-from ragen.algorithms.losses import POLICY_LOSSES, importance_weights, value_loss
+from ragen.algorithms.entropy import head_logprobs, logprobs_from_logits
+from ragen.algorithms.kl import make_kl_controller, token_kl
+from ragen.algorithms.losses import POLICY_LOSSES, PolicyInputs, importance_weights, value_loss
 from ragen.algorithms.masked import LOSS_AGG_MODES, masked_mean, token_weights
 
 CLIP = {"clip_low": 0.2, "clip_high": 0.28, "clip_c": 3.0}
@@ -155,10 +155,14 @@ def with_gradient(function: Callable[[Tensor], tuple[Tensor, dict[str, Any]]], s
     return {"value": value.detach(), "gradient": gradient, **named}
 
 
+def policy_inputs(x: Inputs, logprobs: Tensor) -> PolicyInputs:
+    return PolicyInputs(logprobs=logprobs, old_logprobs=x.old, advantages=x.advantages, mask=x.mask, **CLIP)
+
+
 def add_policy_loss(name: str, mode: str) -> None:
     def ours(x: Inputs) -> dict[str, Tensor]:
         def loss(logprobs: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
-            token_loss, metrics = POLICY_LOSSES[name](logprobs, x.old, x.advantages, x.mask, **CLIP)
+            token_loss, metrics = POLICY_LOSSES[name](policy_inputs(x, logprobs))
             means = {f"actor/{key}": masked_mean(metric, x.mask) for key, metric in metrics.items()}
             return (token_loss * token_weights(x.mask, mode)).sum(), means
 
@@ -218,7 +222,7 @@ for kl_name in KL_NAMES:
 
 def ours_weighted(x: Inputs) -> dict[str, Tensor]:
     weights = importance_weights(x.old, x.ref, cap=1.5)
-    loss, _ = POLICY_LOSSES["ppo"](x.logprobs, x.old, x.advantages, x.mask, **CLIP)
+    loss, _ = POLICY_LOSSES["ppo"](policy_inputs(x, x.logprobs))
     return {"value": (loss * weights * token_weights(x.mask, "token-mean")).sum()}
 
 
@@ -244,10 +248,6 @@ def entropy_in_chunks(logits: Tensor, targets: Tensor) -> Tensor:
     return head_logprobs(rows, lambda states: states, targets.flatten(), chunk_size=2)[1].view(targets.shape)
 
 
-CASES["entropy"] = (
-    lambda x: with_gradient(lambda logits: (entropy_from_logits(logits), {}), x.logits),
-    lambda core, x: with_gradient(lambda logits: (core.verl_F.entropy_from_logits(logits), {}), x.logits),
-)
 CASES["entropy in chunks"] = (
     lambda x: with_gradient(lambda logits: (entropy_in_chunks(logits, x.targets), {}), x.logits),
     lambda core, x: with_gradient(
@@ -271,7 +271,7 @@ def steer(controller: Any) -> dict[str, Tensor]:
 
 
 CASES["adaptive KL"] = (
-    lambda x: steer(AdaptiveKl(0.001, 0.1, 10000)),
+    lambda x: steer(make_kl_controller("adaptive", kl_coef=0.001, target_kl=0.1, horizon=10000)),
     lambda core, x: steer(core.AdaptiveKLController(0.001, 0.1, 10000)),
 )
 
