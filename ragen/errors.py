@@ -13,7 +13,7 @@ from ragen.text import printable
 
 NOTHING_LEARNED = 3
 """Exit code of a training run that came to its end and learned nothing, because everything failed."""
-INTERRUPTED = "Interrupted. The same command goes on from the newest checkpoint."
+INTERRUPTED = "Interrupted. The same command resumes from the newest checkpoint."
 
 
 class RagenError(Exception):
@@ -89,7 +89,7 @@ def reporting_errors(
     """Run a command; an error a user can meet becomes one line and exit status 1, a signal one line
     and 128 + its number (Ctrl-C: 130).
 
-    When whoever reads the output leaves (`| head`), the command ends quietly; with `outlives_reader` it goes on.
+    When whoever reads the output leaves (`| head`), the command ends quietly; with `outlives_reader` it continues.
     """
     show_everything()
     try:

@@ -86,7 +86,7 @@ class Rng:
     def sample(self, items: Sequence[T], count: int) -> list[T]:
         """`count` different items in random order."""
         pool = list(items)
-        for place in range(count):
-            other = place + self.below(len(pool) - place)
-            pool[place], pool[other] = pool[other], pool[place]
+        for index in range(count):
+            other = index + self.below(len(pool) - index)
+            pool[index], pool[other] = pool[other], pool[index]
         return pool[:count]

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-READER_GONE = "The reader of this output is gone. The work goes on; what it logs is in the run directory."
+READER_GONE = "The reader of this output is gone. The work continues; what it logs is in the run directory."
 
 
 class LastingStream:

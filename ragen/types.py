@@ -18,8 +18,9 @@ Metrics = dict[str, float]
 
 
 class Status(StrEnum):
-    """How an episode ended."""
+    """How an episode ended, or that it has not."""
 
+    ONGOING = "ongoing"
     SOLVED = "solved"
     FAILED = "failed"
     """The environment ended the episode without success."""
@@ -99,7 +100,7 @@ class Episode:
     system: str = ""
     """The system message."""
     turns: list[Turn] = field(default_factory=list)
-    status: Status = Status.OUT_OF_TURNS
+    status: Status = Status.ONGOING
     error: str = ""
     final_observation: str = ""
     """The state after the last action."""

@@ -1,13 +1,13 @@
-"""How groups are chosen from their scores.
+"""How groups are chosen by their group scores.
 
-Every strategy is a function of the candidates' scores and the settings; it returns indices, best first.
+Every strategy is a function of the candidates' group scores and the settings; it returns indices, best first.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from statistics import fmean, stdev
 from typing import Protocol
 
@@ -34,15 +34,7 @@ class FilterSettings:
 
     @classmethod
     def from_config(cls, rollout: RolloutConfig) -> FilterSettings:
-        return cls(
-            strategy=rollout.rollout_filter_strategy,
-            value=rollout.rollout_filter_value,
-            type=rollout.rollout_filter_type,
-            metric=rollout.rollout_filter_metric,
-            include_zero=rollout.rollout_filter_include_zero,
-            top_p_prob_mode=rollout.rollout_filter_top_p_prob_mode,
-            selection_eps=rollout.rollout_filter_selection_eps,
-        )
+        return cls(**{field.name: getattr(rollout, f"rollout_filter_{field.name}") for field in fields(cls)})
 
 
 def deviation(values: Sequence[float]) -> float:
@@ -51,59 +43,59 @@ def deviation(values: Sequence[float]) -> float:
 
 
 class Strategy(Protocol):
-    def __call__(self, scores: Sequence[float], settings: FilterSettings, *, num_groups: int) -> list[int]:
-        """Indices into the candidates' scores, in the order of choice. `num_groups` counts all groups."""
+    def __call__(self, group_scores: Sequence[float], settings: FilterSettings, *, num_groups: int) -> list[int]:
+        """Indices into the candidates' group scores, in the order of choice. `num_groups` counts all groups."""
         ...
 
 
-def best_first(scores: Sequence[float], settings: FilterSettings) -> list[int]:
-    """Indices from the most to the least wanted score; equal scores keep their order.
+def best_first(group_scores: Sequence[float], settings: FilterSettings) -> list[int]:
+    """Indices from the most to the least wanted group score; equal ones keep their order.
 
     [0, 5, 2] -> [1, 2, 0] for largest, [0, 2, 1] for smallest
     """
     sign = -1.0 if settings.type == "largest" else 1.0
-    return sorted(range(len(scores)), key=lambda index: sign * scores[index])
+    return sorted(range(len(group_scores)), key=lambda index: sign * group_scores[index])
 
 
-def keep_top_p(scores: Sequence[float], settings: FilterSettings, *, num_groups: int) -> list[int]:
+def keep_top_p(group_scores: Sequence[float], settings: FilterSettings, *, num_groups: int) -> list[int]:
     """The best groups that together hold `value` of the score mass; from 1.0 on all candidates."""
     if settings.value >= 1:
-        return list(range(len(scores)))
-    return TOP_P_MODES[settings.top_p_prob_mode](scores, settings)
+        return list(range(len(group_scores)))
+    return TOP_P_MODES[settings.top_p_prob_mode](group_scores, settings)
 
 
-def top_p_linear(scores: Sequence[float], settings: FilterSettings) -> list[int]:
+def top_p_linear(group_scores: Sequence[float], settings: FilterSettings) -> list[int]:
     """Best first until their sum reaches value * total - eps; nothing if it never does.
 
     Scores of 0 or less end the walk. A batch whose total is no more than eps / value is dropped altogether.
 
-    scores [0, 1, 4], value .8, eps .01 -> target 3.99 -> [2]
-    scores [.005, .003], value .9, eps .01 -> target below 0 -> []
+    group_scores [0, 1, 4], value .8, eps .01 -> target 3.99 -> [2]
+    group_scores [.005, .003], value .9, eps .01 -> target below 0 -> []
     """
-    target = settings.value * math.fsum(scores) - settings.selection_eps
+    target = settings.value * math.fsum(group_scores) - settings.selection_eps
     if target <= 0:
         return []
     taken, mass = [], 0.0
-    for index in best_first(scores, settings):
-        if mass >= target or scores[index] <= 0:
+    for index in best_first(group_scores, settings):
+        if mass >= target or group_scores[index] <= 0:
             break
         taken.append(index)
-        mass += scores[index]
+        mass += group_scores[index]
     return taken if mass >= target else []
 
 
-def top_p_softmax(scores: Sequence[float], settings: FilterSettings) -> list[int]:
+def top_p_softmax(group_scores: Sequence[float], settings: FilterSettings) -> list[int]:
     """Best first until their softmax probability reaches `value`; always at least one.
 
-    scores [0, 1, 4] -> probabilities [.017, .047, .936]; value .95 -> [2, 1]
+    group_scores [0, 1, 4] -> probabilities [.017, .047, .936]; value .95 -> [2, 1]
 
     Depends on the reward scale: ten times the rewards, and one group holds all the mass.
     """
     sign = 1.0 if settings.type == "largest" else -1.0
-    highest = max(sign * score for score in scores)
-    weights = [math.exp(sign * score - highest) for score in scores]
+    highest = max(sign * score for score in group_scores)
+    weights = [math.exp(sign * score - highest) for score in group_scores]
     total, taken, mass = math.fsum(weights), [], 0.0
-    for index in best_first(scores, settings):
+    for index in best_first(group_scores, settings):
         taken.append(index)
         mass += weights[index] / total
         if mass >= settings.value - ROUNDING:
@@ -111,12 +103,12 @@ def top_p_softmax(scores: Sequence[float], settings: FilterSettings) -> list[int
     return taken
 
 
-def top_p_softmax_z(scores: Sequence[float], settings: FilterSettings) -> list[int]:
+def top_p_softmax_z(group_scores: Sequence[float], settings: FilterSettings) -> list[int]:
     """`top_p_softmax` of the z-scores: the same groups whatever unit rewards are counted in.
 
-    scores [0, 1, 4] and [0, 100, 400] -> z [-.80, -.32, 1.12]; value .7 -> [2, 1] for both
+    group_scores [0, 1, 4] and [0, 100, 400] -> z [-.80, -.32, 1.12]; value .7 -> [2, 1] for both
     """
-    return top_p_softmax(z_scores(scores), settings)
+    return top_p_softmax(z_scores(group_scores), settings)
 
 
 TOP_P_MODES: dict[str, Callable[[Sequence[float], FilterSettings], list[int]]] = {
@@ -126,39 +118,39 @@ TOP_P_MODES: dict[str, Callable[[Sequence[float], FilterSettings], list[int]]] =
 }
 
 
-def keep_top_k(scores: Sequence[float], settings: FilterSettings, *, num_groups: int) -> list[int]:
+def keep_top_k(group_scores: Sequence[float], settings: FilterSettings, *, num_groups: int) -> list[int]:
     """The best `value` of all groups, at least one: value .25 of 8 groups -> 2."""
-    return _best(scores, settings, int(settings.value * num_groups + ROUNDING))
+    return _best(group_scores, settings, int(settings.value * num_groups + ROUNDING))
 
 
-def keep_top_k_abs(scores: Sequence[float], settings: FilterSettings, *, num_groups: int) -> list[int]:
+def keep_top_k_abs(group_scores: Sequence[float], settings: FilterSettings, *, num_groups: int) -> list[int]:
     """The best `value` groups, at least one."""
-    return _best(scores, settings, int(settings.value))
+    return _best(group_scores, settings, int(settings.value))
 
 
-def keep_min_p(scores: Sequence[float], settings: FilterSettings, *, num_groups: int) -> list[int]:
+def keep_min_p(group_scores: Sequence[float], settings: FilterSettings, *, num_groups: int) -> list[int]:
     """Groups that reach the share `value` of the best score; for smallest, at most the smallest over `value`.
 
-    scores [1, 3, 4], value .5 -> at least 2 -> [2, 1]; smallest -> at most 2 -> [0]
+    group_scores [1, 3, 4], value .5 -> at least 2 -> [2, 1]; smallest -> at most 2 -> [0]
     """
     if settings.type == "largest":
-        bound = settings.value * max(scores) - ZERO
-        return [index for index in best_first(scores, settings) if scores[index] >= bound]
-    bound = min(scores) / (settings.value + ZERO) + ZERO
-    return [index for index in best_first(scores, settings) if scores[index] <= bound]
+        bound = settings.value * max(group_scores) - ZERO
+        return [index for index in best_first(group_scores, settings) if group_scores[index] >= bound]
+    bound = min(group_scores) / (settings.value + ZERO) + ZERO
+    return [index for index in best_first(group_scores, settings) if group_scores[index] <= bound]
 
 
-def keep_z_score(scores: Sequence[float], settings: FilterSettings, *, num_groups: int) -> list[int]:
+def keep_z_score(group_scores: Sequence[float], settings: FilterSettings, *, num_groups: int) -> list[int]:
     """Groups at least `value` standard deviations above the mean of the candidates; below it for smallest.
 
-    scores [0, 1, 4] -> z [-.80, -.32, 1.12]; value 0 -> [2], value -.5 -> [2, 1]
+    group_scores [0, 1, 4] -> z [-.80, -.32, 1.12]; value 0 -> [2], value -.5 -> [2, 1]
 
     Free of the reward scale, and the number kept follows the shape of the batch: a few outstanding groups pass a
     high bar, a batch of equals passes whole at values up to 0.
     """
     sign = 1.0 if settings.type == "largest" else -1.0
-    z = z_scores(scores)
-    return [index for index in best_first(scores, settings) if sign * z[index] >= settings.value - ROUNDING]
+    z = z_scores(group_scores)
+    return [index for index in best_first(group_scores, settings) if sign * z[index] >= settings.value - ROUNDING]
 
 
 STRATEGIES: dict[str, Strategy] = {
@@ -170,24 +162,24 @@ STRATEGIES: dict[str, Strategy] = {
 }
 
 
-def z_scores(scores: Sequence[float]) -> list[float]:
-    """(s - mean) / std; all 0 when the scores differ by no more than rounding: [0, 2] -> [-.707, .707]."""
-    mean, spread = fmean(scores), deviation(scores)
-    return [(score - mean) / spread if spread > ZERO else 0.0 for score in scores]
+def z_scores(group_scores: Sequence[float]) -> list[float]:
+    """(s - mean) / std; all 0 when the group scores differ by no more than rounding: [0, 2] -> [-.707, .707]."""
+    mean, spread = fmean(group_scores), deviation(group_scores)
+    return [(score - mean) / spread if spread > ZERO else 0.0 for score in group_scores]
 
 
-def _best(scores: Sequence[float], settings: FilterSettings, count: int) -> list[int]:
-    return best_first(scores, settings)[: max(count, 1)]
+def _best(group_scores: Sequence[float], settings: FilterSettings, count: int) -> list[int]:
+    return best_first(group_scores, settings)[: max(count, 1)]
 
 
-def select(scores: Sequence[float], settings: FilterSettings) -> list[int]:
+def select(group_scores: Sequence[float], settings: FilterSettings) -> list[int]:
     """Indices of the kept groups in the order of choice.
 
-    scores [0, .5, 1, 2], top_k .5 -> [3, 2]
+    group_scores [0, .5, 1, 2], top_k .5 -> [3, 2]
     """
-    candidates = [i for i, score in enumerate(scores) if settings.include_zero or abs(score) > ZERO]
+    candidates = [i for i, score in enumerate(group_scores) if settings.include_zero or abs(score) > ZERO]
     if not candidates:
         return []
     strategy = STRATEGIES[settings.strategy]
-    chosen = strategy([scores[i] for i in candidates], settings, num_groups=len(scores))
+    chosen = strategy([group_scores[i] for i in candidates], settings, num_groups=len(group_scores))
     return [candidates[index] for index in chosen]

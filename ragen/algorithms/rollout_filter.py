@@ -77,8 +77,8 @@ class FilterResult:
     """The same ids in the order of choice, best first."""
     group_ids: list[int]
     """[groups] All groups."""
-    scores: list[float]
-    """[groups] Score of each by the metric."""
+    group_scores: list[float]
+    """[groups] The number by which the metric judges each."""
     rewards: list[list[float]]
     """[groups][episodes] The raw episode scores."""
     reward_stds: list[float]
@@ -101,8 +101,8 @@ class RolloutFilter:
         values = rewards
         if metric.quantity != "reward":
             values = [[QUANTITIES[metric.quantity](episode) for episode in group.episodes] for group in groups]
-        scores = [float(metric.summarize(row)) for row in values]
-        selected = select(scores, self.settings)
+        group_scores = [float(metric.summarize(row)) for row in values]
+        selected = select(group_scores, self.settings)
         kept = sorted(selected)
         # The statistics of the rewards are wanted whatever the filter looks at: early stopping reads them.
         metrics = _statistics(values, kept, "") | _statistics(rewards, kept, "reward_")
@@ -112,14 +112,14 @@ class RolloutFilter:
         metrics |= {
             "filter_kept_count": float(len(kept)),
             "filter_kept_ratio": kept_ratio,
-            "filter_zero_count": float(sum(abs(score) <= ZERO for score in scores)),
+            "filter_zero_count": float(sum(abs(score) <= ZERO for score in group_scores)),
         }
         return FilterResult(
             kept=[groups[index] for index in kept],
             kept_ids=[groups[index].group_id for index in kept],
             selected_ids=[groups[index].group_id for index in selected],
             group_ids=[group.group_id for group in groups],
-            scores=scores,
+            group_scores=group_scores,
             rewards=rewards,
             reward_stds=[deviation(row) for row in rewards],
             kept_ratio=kept_ratio,

@@ -63,7 +63,7 @@ class CheckpointConfig:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FsdpConfig:
-    """How a model in parts is kept."""
+    """How a sharded model is kept."""
 
     offload_policy: Annotated[bool, "Keep weights, gradients and moments in the CPU's memory, and step there."]
 
@@ -185,15 +185,15 @@ class RolloutConfig:
     importance_cap: Annotated[
         Positive | None, "Weight tokens by trainer / engine probability, at most this; null does not. With recompute."
     ]
-    rollout_filter_strategy: Annotated[FilterStrategy, "How groups are chosen from their scores."]
+    rollout_filter_strategy: Annotated[FilterStrategy, "How groups are chosen by their group scores."]
     rollout_filter_value: Annotated[
         float,
         "Score mass (top_p), share of groups (top_k), number of groups (top_k_abs), share of the best (min_p), "
         "standard deviations above the mean (z_score).",
     ]
     rollout_filter_type: Annotated[FilterType, "Prefer large or small scores."]
-    rollout_filter_metric: Annotated[FilterMetric, "Score of a group; the variances are standard deviations."]
-    rollout_filter_include_zero: Annotated[bool, "Groups with score 0 may be kept."]
+    rollout_filter_metric: Annotated[FilterMetric, "Group score; the variances are standard deviations."]
+    rollout_filter_include_zero: Annotated[bool, "Groups with group score 0 may be kept."]
     rollout_filter_top_p_prob_mode: Annotated[
         TopPMode, "Score mass in top_p: the scores, their softmax, or the softmax of their z-scores."
     ]

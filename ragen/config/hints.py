@@ -1,4 +1,4 @@
-"""What to say about an override whose key does not exist."""
+"""The message for an override whose key does not exist."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -25,7 +25,7 @@ ABSENT_KEYS = {
     ),
     "use_torch_compile": "The model is not compiled. Leave the key out.",
 }
-"""Keys of other code bases, by their last name: what stands in their place."""
+"""Keys of other code bases, by their last name: what replaces them."""
 
 
 def explain_unknown_override(override: str, known: Mapping[str, Any]) -> None:

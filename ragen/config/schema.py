@@ -21,7 +21,7 @@ class SystemConfig:
 class SeedConfig:
     """All randomness of a run derives from these."""
 
-    train: Annotated[Seed | None, "Seed of the first training level, apart from those of validation; null draws one."]
+    train: Annotated[Seed | None, "Seed of the first training level, none of validation's; null draws one."]
     val: Annotated[Seed, "Seed of the first validation level; the levels are the same at every validation."]
 
 
@@ -208,7 +208,7 @@ class Config:
 
     @property
     def offloaded(self) -> dict[str, bool]:
-        """Role of each model that is trained or scored with -> whether its parts are in the CPU's memory."""
+        """Role of each model that is trained or scored with -> whether its shards are in the CPU's memory."""
         parts = self.actor_rollout_ref
         roles = {"actor": parts.actor.fsdp_config} | ({"critic": self.critic.fsdp_config} if self.uses_critic else {})
         if self.uses_reference and self.lora.rank == 0:  # with LoRA the reference is the actor without its adapter
@@ -217,5 +217,5 @@ class Config:
 
     @property
     def uses_fsdp(self) -> bool:
-        """Models are in parts, in processes of Ray: one for each of several devices, or with parts offloaded."""
+        """Models are sharded, in processes of Ray: one for each of several devices, or with shards offloaded."""
         return self.num_ranks > 1 or any(self.offloaded.values())

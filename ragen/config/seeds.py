@@ -18,27 +18,27 @@ def validation_levels(config: Config) -> range:
     return range(config.seed.val, config.seed.val + config.es_manager.val.env_groups)
 
 
-def do_meet(one: range, other: range) -> bool:
+def overlap(one: range, other: range) -> bool:
     """Whether two ranges share a seed."""
     return one.start < other.stop and other.start < one.stop
 
 
-def clear_of(first: int, count: int, taken: range) -> int:
-    """`first`, or the end of `taken` where the `count` levels from `first` on would meet it.
+def first_clear_seed(first: int, count: int, taken: range) -> int:
+    """`first`, or the end of `taken` where the `count` levels from `first` on would overlap it.
 
-    clear_of(8, 4, range(10, 20)) -> 20, clear_of(6, 4, range(10, 20)) -> 6
+    first_clear_seed(8, 4, range(10, 20)) -> 20, first_clear_seed(6, 4, range(10, 20)) -> 6
     """
-    return taken.stop if do_meet(range(first, first + count), taken) else first
+    return taken.stop if overlap(range(first, first + count), taken) else first
 
 
-def check_apart(key: str, kind: str, levels: range, others: Mapping[str, range], *, least: int = 0) -> None:
+def check_disjoint(key: str, kind: str, levels: range, others: Mapping[str, range], *, least: int = 0) -> None:
     """Refuse levels of `key` that another key's runs play; names a seed, `least` or more, that works with all."""
     for other_key, other in others.items():
-        if do_meet(levels, other):
+        if overlap(levels, other):
             free = max(least, *(taken.stop for taken in others.values()))
             raise ConfigError(
-                f"{key}={levels.start}: the {kind} levels {levels.start} to {levels.stop - 1} meet the levels "
-                f"{other.start} to {other.stop - 1} of {other_key}. Set {key}={free}, say."
+                f"{key}={levels.start}: the {kind} levels {levels.start} to {levels.stop - 1} overlap the levels "
+                f"{other.start} to {other.stop - 1} of {other_key}. Set {key}={free}, for example."
             )
 
 
@@ -46,4 +46,4 @@ def check_held_out(config: Config, train_seed: int | None) -> None:
     """Refuse a run that would train on its validation levels; a seed that is yet to be drawn keeps clear of them."""
     if train_seed is not None:
         trained = {f"seed.train={train_seed}": training_levels(config, train_seed)}
-        check_apart("seed.val", "validation", validation_levels(config), trained)
+        check_disjoint("seed.val", "validation", validation_levels(config), trained)

@@ -90,8 +90,8 @@ class TrainerConfig:
     resume_with_changes: Annotated[bool, "With resume_mode=auto, continue a run with settings other than its own."]
     n_gpus_per_node: Annotated[Count, "GPUs of one machine; 1 also on a CPU."]
     nnodes: Annotated[Count, "Machines."]
-    max_restarts: Annotated[CountOrZero, "Times a run on several devices goes on from its newest checkpoint by itself."]
-    watchdog_minutes: Annotated[Positive, "Say which worker waits for which when none moved for this long."]
+    max_restarts: Annotated[CountOrZero, "Times a run on several devices resumes from its newest checkpoint by itself."]
+    watchdog_minutes: Annotated[Positive, "Report which worker waits for which when none moved for this long."]
     hang_timeout_minutes: Annotated[Positive, "Stop when no worker moved for this long."]
     logger: Annotated[
         tuple[Literal["console", "wandb", "tensorboard"], ...], "Where metrics go besides the run directory."

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from ragen.algorithms.rollout_filter import BUCKET_MODES, FilterResult, FilterSettings, RolloutFilter
 from ragen.config.schema import Config, EnvSetConfig
-from ragen.config.seeds import clear_of, validation_levels
+from ragen.config.seeds import first_clear_seed, validation_levels
 from ragen.config.shares import shares
 from ragen.diagnostics.noise import ROUNDING, cosine, measure_noise
 from ragen.learners.batch import Batch
@@ -101,7 +101,7 @@ class GradientReporter:
         seed = fixed_hash(self.train_seed, "gradient analysis", step)
         episodes = self.workers.rollout(
             self.environments,
-            base_seed=clear_of(seed % 2**31, self.env_set.env_groups, validation_levels(self.config)),
+            base_seed=first_clear_seed(seed % 2**31, self.env_set.env_groups, validation_levels(self.config)),
             noise_seed=seed,
             params=sampling_params(self.config, self.workers.chat, is_validation=False),
         )

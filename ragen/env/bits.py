@@ -38,7 +38,7 @@ def to_row_col(cell: int, stride: int) -> tuple[int, int]:
     return divmod(cell.bit_length() - 1, stride)
 
 
-def places(cells: int, stride: int) -> list[tuple[int, int]]:
+def row_cols(cells: int, stride: int) -> list[tuple[int, int]]:
     """Zero-based (row, column) of every cell of a set, in reading order."""
     return [to_row_col(cell, stride) for cell in singles(cells)]
 

@@ -9,7 +9,7 @@ from typing import Any, Literal
 from ragen.env.options import require
 
 ObservationFormat = Literal["grid", "coord", "grid_coord"]
-Place = tuple[int, int]  # zero-based (row, column)
+RowCol = tuple[int, int]  # zero-based (row, column)
 
 FORMATS = {
     "grid": lambda grid, coordinates: grid,
@@ -28,7 +28,7 @@ def grid_text(rows: Iterable[Iterable[str]]) -> str:
     return "\n".join("".join(row) for row in rows)
 
 
-def coordinate_text(num_rows: int, num_columns: int, kinds: Sequence[tuple[str, Sequence[Place]]]) -> str:
+def coordinate_text(num_rows: int, num_columns: int, kinds: Sequence[tuple[str, Sequence[RowCol]]]) -> str:
     """The board's size and one line per kind of thing that is on it.
 
     (2, 3, [("Goal", [(0, 2)]), ("Holes", [])]) -> "Board: 2 rows, 3 columns\nGoal: (0, 2)"
@@ -49,7 +49,7 @@ def board_notes(symbols: Any, num_rows: int, num_columns: int, observation_forma
     return notes
 
 
-def offset_in_words(start: Place, end: Place) -> str:
+def offset_in_words(start: RowCol, end: RowCol) -> str:
     """The way from one cell to another; ((0, 1), (2, 0)) -> "down 2, left 1"; the same cell -> "here"."""
     down, right = end[0] - start[0], end[1] - start[1]
     parts = [f"{'down' if down > 0 else 'up'} {abs(down)}"] if down else []

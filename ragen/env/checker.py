@@ -107,12 +107,12 @@ def check_result(env: Env, result: StepResult) -> None:
 
 
 def check_random_episode(env: Env, seed: int) -> None:
-    """Random play goes on to the end; where the config has `max_steps`, the end comes in time."""
+    """Random play reaches the end; where the config has `max_steps`, the end comes in time."""
     limit = getattr(env.config, "max_steps", None)
     twice = [play_randomly(env, seed, limit or MAX_STEPS) for _ in range(2)]
     expect(twice[0] == twice[1], f"the same actions on seed {seed} and member 1 gave two different episodes.")
     if limit is not None:
-        expect(twice[0][-1].is_done, f"the episode of seed {seed} goes on after max_steps {limit}.")
+        expect(twice[0][-1].is_done, f"the episode of seed {seed} continues after max_steps {limit}.")
 
 
 def play_randomly(env: Env, seed: int, limit: int) -> list[StepResult]:

@@ -11,7 +11,7 @@ import yaml
 
 from ragen.config import Config, argument_parser, load_config
 from ragen.config.load import load_run_config
-from ragen.config.seeds import do_meet, training_levels, validation_levels
+from ragen.config.seeds import overlap, training_levels, validation_levels
 from ragen.config.shares import shares
 from ragen.config.show import to_yaml
 from ragen.errors import ConfigError, RagenError
@@ -106,7 +106,7 @@ def overlap_note(config: Config, run: Path) -> str:
     if config.seed.train is None or not tags or (run / SFT_RECORD).exists():  # demonstrations have levels of their own
         return ""
     trained, played = training_levels(config, config.seed.train), validation_levels(config)
-    if not do_meet(trained, played):
+    if not overlap(trained, played):
         return ""
     return (
         f"Not held out: the levels {played.start} to {played.stop - 1} meet {trained.start} to {trained.stop - 1}, "

@@ -53,7 +53,7 @@ class Replay:
     def kept_scores(self) -> list[float]:
         """The score of every group that is kept."""
         kept_ids = set(self.result.kept_ids)
-        pairs = zip(self.result.group_ids, self.result.scores, strict=True)
+        pairs = zip(self.result.group_ids, self.result.group_scores, strict=True)
         return [score for group, score in pairs if group in kept_ids]
 
     def to_json(self) -> dict[str, Any]:
@@ -64,7 +64,7 @@ class Replay:
             "num_incomplete": self.num_incomplete,
             "kept_ids": self.result.kept_ids,
             "selected_ids": self.result.selected_ids,
-            "scores": dict(zip(map(str, self.result.group_ids), self.result.scores, strict=True)),
+            "scores": dict(zip(map(str, self.result.group_ids), self.result.group_scores, strict=True)),
             "metrics": with_prefix(FILTER, self.result.metrics),
         }
 

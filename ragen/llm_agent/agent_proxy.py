@@ -135,7 +135,9 @@ class AgentProxy:
     def _prepare(self, play: _Play) -> bool:
         """Build the next prompt; False when the episode is over."""
         episode = play.episode
-        if episode.status is not Status.OUT_OF_TURNS or len(episode.turns) >= self.agent.max_turn:
+        if episode.status is Status.ONGOING and len(episode.turns) >= self.agent.max_turn:
+            episode.status = Status.OUT_OF_TURNS
+        if episode.status is not Status.ONGOING:
             return False
         prompt = self.ctx.next_prompt(play.seat, episode, play.context_ids)
         if len(prompt.context_ids) > self.ctx.max_prompt:
@@ -200,7 +202,7 @@ class AgentProxy:
         return text if text.lstrip().startswith(prefix) else prefix + text
 
     def _finish_turn(self, play: _Play, outcome: TurnOutcome) -> None:
-        """Add what the environment did to the turn, and decide whether the episode goes on."""
+        """Add what the environment did to the turn, and decide whether the episode continues."""
         episode, turn = play.episode, play.turn
         assert turn is not None, "a reply was recorded"
         play.turn = None

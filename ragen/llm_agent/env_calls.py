@@ -74,7 +74,7 @@ class TagCalls:
             try:
                 wait_for(self.submit(batch))
                 outcomes += done
-            except EnvTimeout as fault:  # the works behind it go on with another thread
+            except EnvTimeout as fault:  # the works behind it continue with another thread
                 outcomes += [*done, fault]
         return outcomes
 

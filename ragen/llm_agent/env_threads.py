@@ -105,7 +105,7 @@ class _Thread(threading.Thread):
                 return None
             job.clock.is_given_up = True
             if self.ident is not None:
-                # Ends a loop in Python; a call that waits inside C code goes on. The lock keeps the thread alive.
+                # Ends a loop in Python; a call that waits inside C code continues. The lock keeps the thread alive.
                 ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(self.ident), ctypes.py_object(SystemExit))
             return job
 
@@ -169,7 +169,7 @@ def _stop(jobs: Jobs, is_closed: threading.Event, num_threads: int) -> None:
 
 
 class _Watchdog:
-    """Gives up on calls that take too long and puts new threads in the place of theirs."""
+    """Gives up on calls that take too long and replaces their threads with new ones."""
 
     def __init__(self, threads: list[_Thread], jobs: Jobs, is_closed: threading.Event, *, limit_s: float) -> None:
         self.threads, self.jobs, self.is_closed, self.limit_s = threads, jobs, is_closed, limit_s

@@ -79,7 +79,7 @@ class Seat:
         self.level = level_hash(self.spec.env_type, level.content or level.observation)
 
     def fail(self, fault: Fault) -> None:
-        """The environment ends its own episode; the others go on."""
+        """The environment ends its own episode; the others continue."""
         self.error, self.is_hung = self.calls.describe(fault), isinstance(fault, EnvTimeout)
         where = f"level {self.seed}, member {self.member}"
         if self.is_hung:

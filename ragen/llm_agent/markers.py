@@ -45,7 +45,7 @@ class Markers:
             if self._start is None or not self.is_in(text):
                 return text
             text = self._start.sub(r"\1 ", text)
-        return plain_words(text)  # markers with spaces in them could go on making one another
+        return plain_words(text)  # markers with spaces in them could keep making one another
 
     def is_in(self, text: str) -> bool:
         return any(marker in text for marker in self.texts)

@@ -10,7 +10,7 @@ from ragen.config.actor_rollout_ref import OptimConfig
 from ragen.config.bounds import Count, ZeroToOne
 from ragen.config.load import CONFIG_DIR, compose, load_config
 from ragen.config.schema import Config
-from ragen.config.seeds import check_apart, training_levels, validation_levels
+from ragen.config.seeds import check_disjoint, training_levels, validation_levels
 from ragen.config.strict import build_dataclass
 from ragen.errors import ConfigError
 
@@ -59,7 +59,7 @@ def check_seeds(config: Config, sft: SftConfig) -> None:
     if config.seed.train is not None:
         theirs["seed.train"] = training_levels(config, config.seed.train)
     ours = range(sft.seed, sft.seed + sft.train_size + sft.val_size)
-    check_apart("sft.seed", "demonstrated", ours, theirs, least=100_000)
+    check_disjoint("sft.seed", "demonstrated", ours, theirs, least=100_000)
 
 
 def check_length(config: Config, sft: SftConfig) -> None:

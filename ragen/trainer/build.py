@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from ragen.config.load import to_dict
 from ragen.config.schema import Config
-from ragen.config.seeds import clear_of, training_levels, validation_levels
+from ragen.config.seeds import first_clear_seed, training_levels, validation_levels
 from ragen.config.show import to_yaml
 from ragen.learners.actor import Actor
 from ragen.learners.critic import Critic
@@ -102,7 +102,7 @@ def _build(config: Config, start: Start, root: Path, *, device: str | None, rank
 
 def draw_seed(config: Config) -> int:
     """A training seed whose levels are not validated on."""
-    return clear_of(secrets.randbelow(10**6), len(training_levels(config, 0)), validation_levels(config))
+    return first_clear_seed(secrets.randbelow(10**6), len(training_levels(config, 0)), validation_levels(config))
 
 
 def train_seed(config: Config) -> int:

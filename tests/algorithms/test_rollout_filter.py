@@ -177,7 +177,7 @@ def test_success_variance_ignores_shaped_rewards():
     outcome = RolloutFilter(FilterSettings(metric="success_variance", include_zero=False))(batch)
     assert shaped.kept_ids == [10]
     assert outcome.kept_ids == [11]
-    assert outcome.scores == pytest.approx([0, math.sqrt(0.5)])
+    assert outcome.group_scores == pytest.approx([0, math.sqrt(0.5)])
 
 
 # --- scores ---------------------------------------------------------------------------------------------------------
@@ -197,13 +197,13 @@ def test_success_variance_ignores_shaped_rewards():
 )
 def test_metrics_worked_by_hand(metric, expected):
     batch = groups([episode(1, tokens=2, entropy=0.5), episode(3, tokens=4, entropy=1.0, solved=True)])
-    assert RolloutFilter(FilterSettings(metric=metric))(batch).scores == pytest.approx([expected])
+    assert RolloutFilter(FilterSettings(metric=metric))(batch).group_scores == pytest.approx([expected])
 
 
 def test_the_entropy_of_an_episode_is_the_mean_over_its_tokens_whatever_their_log_probs():
     play = episode(tokens=1, entropy=4.0)
     play.turns += episode(tokens=3, entropy=2.0).turns
-    assert RolloutFilter(FilterSettings(metric="entropy"))(groups([play])).scores == [2.5]
+    assert RolloutFilter(FilterSettings(metric="entropy"))(groups([play])).group_scores == [2.5]
 
 
 @pytest.mark.parametrize("metric", ["entropy", "entropy_variance"])
@@ -223,7 +223,7 @@ def test_the_score_holds_the_penalty():
 def test_one_episode_does_not_vary():
     assert deviation([5.0]) == 0.0
     result = RolloutFilter(FilterSettings(include_zero=False))(of_scores([5.0], [7.0]))
-    assert result.scores == [0.0, 0.0]
+    assert result.group_scores == [0.0, 0.0]
     assert result.kept == []
 
 

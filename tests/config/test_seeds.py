@@ -3,7 +3,7 @@
 import pytest
 
 from ragen.config import CONFIG_DIR, load_config
-from ragen.config.seeds import check_held_out, clear_of, training_levels, validation_levels
+from ragen.config.seeds import check_held_out, first_clear_seed, training_levels, validation_levels
 from ragen.errors import ConfigError
 
 SHIPPED = sorted(path.stem for path in CONFIG_DIR.glob("*.yaml") if path.stem != "envs")
@@ -26,12 +26,12 @@ def test_validation_inside_the_training_levels_is_refused_with_a_seed_that_works
     with pytest.raises(ConfigError) as error:
         check_held_out(load_config("base", [*changes, "seed.val=1079"]), 1000)
     assert str(error.value) == (
-        "seed.val=1079: the validation levels 1079 to 1094 meet the levels 1000 to 1079 of seed.train=1000. "
-        "Set seed.val=1080, say."
+        "seed.val=1079: the validation levels 1079 to 1094 overlap the levels 1000 to 1079 of seed.train=1000. "
+        "Set seed.val=1080, for example."
     )
     check_held_out(load_config("base", [*changes, "seed.val=1080"]), 1000)
     check_held_out(load_config("base", [*changes, "seed.val=984"]), 1000)
 
 
-def test_a_seed_moves_behind_the_levels_it_would_meet():
-    assert [clear_of(first, 4, range(10, 20)) for first in (6, 7, 19, 20)] == [6, 20, 20, 20]
+def test_a_seed_moves_behind_the_levels_it_would_overlap():
+    assert [first_clear_seed(first, 4, range(10, 20)) for first in (6, 7, 19, 20)] == [6, 20, 20, 20]

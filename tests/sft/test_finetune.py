@@ -141,7 +141,7 @@ def test_two_tags_are_demonstrated_side_by_side(tokenizer):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ("sft.seed=10100", "sft.seed=10100: the demonstrated levels 10100 to 10131 meet the levels 10000 to 11599"),
+        ("sft.seed=10100", "sft.seed=10100: the demonstrated levels 10100 to 10131 overlap the levels 10000 to 11599"),
         ("sft.seed=120", "of seed.val"),
         ("sft.epochs=0", "epochs is 0"),
         ("sft.noise=2", "noise is 2.0"),

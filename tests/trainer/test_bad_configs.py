@@ -56,7 +56,7 @@ BAD = {
     "algorithm.soft_advantage_reweight=True": "has no effect with adv_estimator=gae",
     "algorithm.use_kl_in_reward=True algorithm.kl_penalty=full": "kl_penalty=full needs whole distributions",
     f"{ROLLOUT}.importance_cap=2 {ROLLOUT}.old_log_probs=engine": "old_log_probs=recompute",
-    "seed.val=10003": "the validation levels 10003 to 10006 meet the levels 10000 to 10005 of seed.train=10000",
+    "seed.val=10003": "the validation levels 10003 to 10006 overlap the levels 10000 to 10005 of seed.train=10000",
     "enable_response_mask=False": "enable_response_mask is False",
     "trainer.resume_mode=resume_path": "needs the path of a global_step_<N> folder",
     "trainer.resume_from_path=a/global_step_2": "Set resume_mode=resume_path",

@@ -7,7 +7,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Annotated
 
 from ragen.env.base import Env, StepResult
-from ragen.env.bits import moved, places, to_row_col
+from ragen.env.bits import moved, row_cols, to_row_col
 from ragen.env.board import (
     FORMATS,
     ObservationFormat,
@@ -146,7 +146,7 @@ class FrozenLakeEnv(Env):
             return grid
         player = self.kind(self.player).replace("_", " ").capitalize()
         listed = {"Start": lake.start, "Goal": lake.goal, player: self.player, "Holes": self.board & ~lake.ice}
-        listed = [(kind, places(cells, lake.stride)) for kind, cells in listed.items()]
+        listed = [(kind, row_cols(cells, lake.stride)) for kind, cells in listed.items()]
         return FORMATS[cfg.observation_format](grid, coordinate_text(lake.size, lake.size, listed))
 
     def level_content(self) -> str:

@@ -7,7 +7,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Annotated
 
 from ragen.env.base import Env, StepResult
-from ragen.env.bits import moved, places, to_row_col
+from ragen.env.bits import moved, row_cols, to_row_col
 from ragen.env.board import (
     FORMATS,
     ObservationFormat,
@@ -176,7 +176,7 @@ class SokobanEnv(Env):
             "Player": self.player & ~targets,
             "Player on target": self.player & targets,
         }
-        listed = [(kind, places(cells, level.columns)) for kind, cells in kinds.items()]
+        listed = [(kind, row_cols(cells, level.columns)) for kind, cells in kinds.items()]
         return FORMATS[cfg.observation_format](grid, coordinate_text(level.rows, level.columns, listed))
 
     def notes(self) -> str:

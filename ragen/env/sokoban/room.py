@@ -60,8 +60,8 @@ class Tables:
 @lru_cache(maxsize=64)
 def tables(rows: int, columns: int) -> Tables:
     """The tables of a room size."""
-    places = [(row, col) for row in range(1, rows - 1) for col in range(1, columns - 1)]
-    is_inner = set(places)
+    inner = [(row, col) for row in range(1, rows - 1) for col in range(1, columns - 1)]
+    is_inner = set(inner)
 
     def index(row: int, col: int) -> int:
         return row * columns + col
@@ -72,14 +72,14 @@ def tables(rows: int, columns: int) -> Tables:
 
     def stroke(row: int, col: int, brush: tuple[tuple[int, int], ...]) -> int:
         painted = [(row + down, col + right) for down, right in brush]
-        return sum(1 << index(*place) for place in painted if place in is_inner)
+        return sum(1 << index(*cell) for cell in painted if cell in is_inner)
 
     return Tables(
-        inner=tuple(index(*place) for place in places),
+        inner=tuple(index(*cell) for cell in inner),
         neighbours=tuple(
-            {index(*place): step(*place, *move) for place in places} for move in ((-1, 0), (1, 0), (0, -1), (0, 1))
+            {index(*cell): step(*cell, *move) for cell in inner} for move in ((-1, 0), (1, 0), (0, -1), (0, 1))
         ),
-        strokes={index(*place): tuple(stroke(*place, brush) for brush in BRUSHES) for place in places},
+        strokes={index(*cell): tuple(stroke(*cell, brush) for brush in BRUSHES) for cell in inner},
     )
 
 
@@ -151,7 +151,7 @@ def pull_boxes(
     queue: list[list[tuple]] = [[(covered, player, tuple(targets), 0, -1, 0)]]
     seen: dict[int, int] = {}  # boxes -> player cells that were looked at
     best: list[tuple[int, int, int]] = []
-    best_score = 1
+    best_hardness = 1
 
     for num_steps, nodes in enumerate(queue):  # the queue grows while it is read
         if len(seen) > MAX_ARRANGEMENTS:
@@ -168,11 +168,11 @@ def pull_boxes(
             layers, reached = flood(player, free, columns)
             seen[boxes] = known | reached
 
-            # 2. Score.
-            score = 0 if boxes & covered else distance * changes
-            if score > best_score:
-                best_score, best = score, []
-            if score == best_score:
+            # 2. Compare.
+            hardness = 0 if boxes & covered else distance * changes
+            if hardness > best_hardness:
+                best_hardness, best = hardness, []
+            if hardness == best_hardness:
                 best.append((boxes, player, distance))
 
             # 3. Pull: the player stands beside a box, has a free cell behind and steps back into it.
