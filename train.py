@@ -2,7 +2,7 @@
 
 import sys
 
-from ragen.trainer.command import main
+from ragen.cli import main
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(["train", *sys.argv[1:]]))

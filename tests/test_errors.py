@@ -4,7 +4,6 @@ import errno
 
 import pytest
 
-from ragen import cli
 from ragen.errors import ConfigError, reporting_errors
 
 
@@ -38,8 +37,3 @@ def test_a_full_disk_and_a_missing_file_are_one_line(capsys):
         "error: No space left on device. Free some space.\n"
         "error: a/b: No such file or directory. Check the path and its permissions.\n"
     )
-
-
-def test_a_misspelt_command_is_suggested(capsys):
-    assert cli.main(["trian"]) == 2
-    assert "'trian' is no command. Did you mean train?" in capsys.readouterr().err

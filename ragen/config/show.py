@@ -3,29 +3,18 @@
 import dataclasses
 import json
 import re
-import sys
-from collections.abc import Sequence
 from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 import yaml
 
-from ragen.config.load import argument_parser, config_from_args, to_dict
+from ragen.config.load import to_dict
 from ragen.config.schema import Config
-from ragen.errors import reporting_errors
 
 INDENT = "  "
 COMMENT_COLUMN_LIMIT = 60  # a longer value pushes its own comment out, not those of its neighbours
 LINE_LIMIT = 150
 
 PLAIN_TEXT = re.compile(r"[A-Za-z_/][\w./+-]*")
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    parser = argument_parser("Print the resolved configuration; the output is a config file by itself.")
-    parser.prog = "ragen config"
-    parser.add_argument("--json", action="store_true", help="print JSON without comments")
-    args = parser.parse_args(argv)
-    return reporting_errors(lambda: print(to_text(config_from_args(args), as_json=args.json)))
 
 
 def to_text(config: Config, *, as_json: bool) -> str:
@@ -97,7 +86,3 @@ def to_flow(value: Any) -> str:
     if isinstance(value, (list, tuple)):
         return "[" + ", ".join(map(to_flow, value)) + "]"
     return yaml.safe_dump(value).splitlines()[0]  # 1e-06 -> 1.0e-06, which every YAML reader takes for a number
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,15 +1,14 @@
-"""`ragen eval`: play the validation levels, print a table, write a run directory."""
+"""What `ragen eval` does: play the validation levels, print a table, write a run directory."""
 
 from __future__ import annotations
 
 import time
-from argparse import Namespace
 from collections.abc import Sequence
 from pathlib import Path
 
 import yaml
 
-from ragen.config import Config, argument_parser, load_config
+from ragen.config import Config, load_config
 from ragen.config.load import load_run_config
 from ragen.config.seeds import overlap, training_levels, validation_levels
 from ragen.config.shares import shares
@@ -25,8 +24,6 @@ from ragen.trainer.checkpoint import BEST, find_best
 from ragen.trainer.checksums import verify_model
 from ragen.types import Status
 
-OWN_CONFIG = "that of the checkpoint's run, else eval"
-"""Default of --config-name, as --help shows it."""
 RUN_CONFIG = "config"
 """Name of the configuration in a run directory."""
 SFT_RECORD = "sft.json"
@@ -34,35 +31,32 @@ SFT_RECORD = "sft.json"
 MODES = {"sampled": ("sampled",), "greedy": ("greedy",), "both": ("sampled", "greedy")}
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    parser = argument_parser(
-        "Play the validation levels with a model and print success, actions, pass@k and reward beside a random "
-        "policy and the solver. A word without = is the model: a checkpoint, a folder, a hub name, tiny.",
-        default_config_name=OWN_CONFIG,
-    )
-    parser.prog = "ragen eval"
-    parser.add_argument("--max-turn", type=int, metavar="N", help="most turns of an episode, and enough actions")
-    parser.add_argument("--max-actions", type=int, metavar="N", help="most actions of an episode")
-    parser.add_argument("--mode", choices=MODES, default="both", help="how replies are drawn (%(default)s)")
-    parser.add_argument("--no-reference", action="store_true", help="leave out the random policy and the solver")
-    parser.add_argument("--best", action="store_true", help="the model is a run: take its best (trainer.keep_best)")
-    parser.add_argument("--out", type=Path, metavar="DIR", help="run directory (trainer.local_log_dir/NAME_TIME)")
-    args = parser.parse_args(argv)
-    args.overrides = [bare_model(word) for word in args.overrides]
-    if args.best:
-        args.overrides = [word if "=" in word else str(best_model(Path(word))) for word in args.overrides]
-    name, folder = choose_config(args)
+def evaluate(
+    words: Sequence[str],
+    *,
+    config_name: str | None,
+    config_dir: str | None,
+    max_turn: int | None,
+    max_actions: int | None,
+    is_best: bool,
+    modes: Sequence[str],
+    has_references: bool,
+    out: Path | None,
+) -> None:
+    """Evaluate the model that a command line names; a word without `=` is the model, the others are overrides."""
+    words = [bare_model(word) for word in words]
+    if is_best:
+        words = [word if "=" in word else str(best_model(Path(word))) for word in words]
+    name, folder = choose_config(words, config_name, config_dir)
     if folder:
         console.print(f"Environment and prompts: {Path(folder) / name}.yaml", soft_wrap=True)
-    config = read_config(name, to_overrides(args, name, folder), folder)
+    overrides = to_overrides(words, name, folder, max_turn=max_turn, max_actions=max_actions)
+    config = read_config(name, overrides, folder)
     if folder and name == RUN_CONFIG and (note := overlap_note(config, Path(folder))):
         console.print(note, soft_wrap=True)
-    out = args.out or Path(config.trainer.local_log_dir) / time.strftime(
-        f"{config.trainer.experiment_name}_%Y%m%d_%H%M%S"
-    )
-    run_evaluation(config, RunDir(out), modes=MODES[args.mode], has_references=not args.no_reference)
+    out = out or Path(config.trainer.local_log_dir) / time.strftime(f"{config.trainer.experiment_name}_%Y%m%d_%H%M%S")
+    run_evaluation(config, RunDir(out), modes=modes, has_references=has_references)
     console.print(f"Episodes, metrics and configuration: {out}   (read them: ragen show {out})", soft_wrap=True)
-    return 0
 
 
 def bare_model(word: str) -> str:
@@ -82,16 +76,16 @@ def best_model(run: Path) -> Path:
     return best / "actor"
 
 
-def choose_config(args: Namespace) -> tuple[str, str | None]:
+def choose_config(words: Sequence[str], name: str | None, config_dir: str | None) -> tuple[str, str | None]:
     """Name and folder of the config: as given, else of the run that made the checkpoint, else `eval`."""
-    if args.config_name != OWN_CONFIG:
-        return args.config_name, args.config_dir
-    for model in (Path(word).resolve() for word in args.overrides if "=" not in word):
+    if name is not None:
+        return name, config_dir
+    for model in (Path(word).resolve() for word in words if "=" not in word):
         # RUN/global_step_N/actor, RUN/merged_model and RUN/lora_weights/global_step_N/actor
         runs = [folder for folder in model.parents[:3] if (folder / "config.yaml").is_file()] if model.is_dir() else []
-        if runs and args.config_dir is None:
+        if runs and config_dir is None:
             return RUN_CONFIG, str(runs[0])
-    return "eval", args.config_dir
+    return "eval", config_dir
 
 
 def read_config(name: str, overrides: Sequence[str], folder: str | None) -> Config:
@@ -114,23 +108,25 @@ def overlap_note(config: Config, run: Path) -> str:
     )
 
 
-def to_overrides(args: Namespace, name: str, folder: str | None) -> list[str]:
+def to_overrides(
+    words: Sequence[str], name: str, folder: str | None, *, max_turn: int | None, max_actions: int | None
+) -> list[str]:
     """The command line as overrides of the config; a word without `=` is the model."""
     overrides: list[str] = []
-    for word in args.overrides:
+    for word in words:
         # A run's own config.yaml holds resolved values, where the second key does not follow the first.
         is_model = "=" not in word
         overrides += [f"model_path='{word}'", f"actor_rollout_ref.model.path='{word}'"] if is_model else [word]
     if folder and (own := Path(folder) / f"{name}.yaml").is_file():
-        overrides += group_overrides(args.overrides, own)
-    if args.max_turn is not None:
-        overrides.append(f"agent_proxy.max_turn={args.max_turn}")
-    if args.max_turn is not None or args.max_actions is not None:
+        overrides += group_overrides(words, own)
+    if max_turn is not None:
+        overrides.append(f"agent_proxy.max_turn={max_turn}")
+    if max_turn is not None or max_actions is not None:
         config = read_config(name, overrides, folder)
         for tag in config.es_manager.val.env_configs.tags:
             # Otherwise the budget of the run would end the episode long before the asked turn.
-            enough = (args.max_turn or 0) * config.agent_proxy.max_actions_per_turn
-            budget = args.max_actions or max(config.custom_envs[tag].max_actions_per_traj, enough)
+            enough = (max_turn or 0) * config.agent_proxy.max_actions_per_turn
+            budget = max_actions or max(config.custom_envs[tag].max_actions_per_traj, enough)
             overrides.append(f"custom_envs.{tag}.max_actions_per_traj={budget}")
     return overrides
 

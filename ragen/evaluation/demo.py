@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import time
 from collections.abc import Sequence
 from pathlib import Path
 
 from ragen.config import Config, load_config
-from ragen.config.arguments import positive
 from ragen.evaluation.command import run_evaluation
 from ragen.evaluation.evaluate import evaluate_references
 from ragen.llm_agent.metrics import success
@@ -20,21 +18,13 @@ QUICKSTARTS = {"bandit": "quickstart_bandit", "frozen_lake": "quickstart", "soko
 """Environment -> its training configuration for a laptop."""
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="ragen demo", description=__doc__)
-    parser.add_argument("--env", choices=QUICKSTARTS, default="frozen_lake", help="what to train on (%(default)s)")
-    parser.add_argument("--play-only", action="store_true", help="print the table and do not train")
-    parser.add_argument("--levels", type=positive, default=256, help="validation levels of each game (%(default)s)")
-    parser.add_argument("--out", type=Path, default=Path("results/demo"), help="run directories go here (%(default)s)")
-    parser.add_argument("overrides", nargs="*", metavar="key=value", help="changes to the training configuration")
-    args = parser.parse_intermixed_args(argv)
-    play(args.out, args.levels)
-    if not args.play_only:
-        run = args.out / f"train_{args.env}"
+def demo(*, env: str, levels: int, out: Path, overrides: Sequence[str], play_only: bool) -> None:
+    """Print the table of all three games; unless it is `play_only`, train on `env`."""
+    play(out, levels)
+    if not play_only:
+        run, name = out / f"train_{env}", QUICKSTARTS[env]
         fixed = [f"trainer.default_local_dir={run}", "trainer.resume_mode=disable"]
-        name = QUICKSTARTS[args.env]
-        train(load_config(name, [*with_levels(name, args.levels), *fixed, *args.overrides]), run)
-    return 0
+        train(load_config(name, [*with_levels(name, levels), *fixed, *overrides]), run)
 
 
 def with_levels(config_name: str, levels: int) -> list[str]:

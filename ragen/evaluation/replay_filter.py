@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import logging
 import math
@@ -16,7 +15,6 @@ import yaml
 
 from ragen.algorithms.rollout_filter import METRICS, FilterResult, FilterSettings, RolloutFilter
 from ragen.config.actor_rollout_ref import TopPMode
-from ragen.config.arguments import finite
 from ragen.config.load import METRIC_ALIASES
 from ragen.config.strict import build_dataclass
 from ragen.config.validate import FILTER_VALUES
@@ -69,48 +67,23 @@ class Replay:
         }
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
-        prog="ragen replay-filter",
-        description="Show which groups each rollout filter would have kept, from the saved episodes of a run.",
-    )
-    parser.add_argument("path", type=Path, help="run directory or episode file (.jsonl.gz or .jsonl)")
-    parser.add_argument(
-        "overrides",
-        nargs="*",
-        metavar="KEY=VALUE",
-        help="try this one filter instead of the panel, e.g. rollout_filter_strategy=min_p rollout_filter_value=0.5; "
-        "keys that are not given are those of the run",
-    )
-    parser.add_argument(
-        "--files",
-        metavar="PATTERN",
-        help="episode files whose name matches (those of training, or all where there are none)",
-    )
-    parser.add_argument("--per-step", action="store_true", help="a table for every file, with the groups it would keep")
-    parser.add_argument(
-        "--reward-scale",
-        type=finite,
-        default=1.0,
-        metavar="X",
-        help="multiply every reward by X first: softmax filters then choose differently, linear ones do not",
-    )
-    parser.add_argument("--json", action="store_true", help="one JSON object per file and filter")
-    args = parser.parse_intermixed_args(argv)
-    filters = choose_filters(args.path, args.overrides)
-    files = select_files(args.path, args.files)
+def replay_run(
+    path: Path, overrides: Sequence[str], *, pattern: str | None, reward_scale: float, is_per_step: bool, as_json: bool
+) -> None:
+    """Replay the episode files of a run and print what each filter keeps."""
+    filters = choose_filters(path, overrides)
+    files = select_files(path, pattern)
     done: list[list[Replay]] = []
     for file in files:
-        replays = replay(file, filters, reward_scale=args.reward_scale)
+        replays = replay(file, filters, reward_scale=reward_scale)
         done.append(replays)
-        if args.json:
+        if as_json:
             for each in replays:
                 print(json.dumps(each.to_json()))
-        elif args.per_step or len(files) == 1:
+        elif is_per_step or len(files) == 1:
             report(replays)
-    if len(files) > 1 and not args.json:
+    if len(files) > 1 and not as_json:
         report_total(done)
-    return 0
 
 
 def select_files(path: Path, pattern: str | None) -> list[Path]:

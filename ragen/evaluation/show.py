@@ -2,41 +2,33 @@
 
 from __future__ import annotations
 
-import argparse
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
-from ragen.config.arguments import positive
 from ragen.config.schema import EnvTag
 from ragen.config.strict import build_dataclass
 from ragen.errors import RagenError
 from ragen.files import read_yaml, value_at
 from ragen.text import printable
 from ragen.tracking.episodes import episode_files, episode_name, read_episodes
-from ragen.types import Episode, Status
+from ragen.types import Episode
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="ragen show", description="Print saved episodes as text.")
-    parser.add_argument("path", type=Path, help="run directory or episode file (.jsonl.gz or .jsonl)")
-    parser.add_argument("--policy", help="only the files whose name starts so (sampled, greedy, random, solver)")
-    parser.add_argument("--status", choices=[status.value for status in Status], help="only episodes that ended so")
-    parser.add_argument("--seed", type=int, help="only episodes on this level")
-    parser.add_argument("--limit", type=positive, default=3, help="most episodes to print (%(default)s)")
-    parser.add_argument("--png", type=Path, metavar="DIR", help="also write a picture per turn into this folder")
-    args = parser.parse_args(argv)
+def show_episodes(
+    path: Path, *, policy: str | None, status: str | None, seed: int | None, limit: int, png: Path | None
+) -> None:
+    """Print the first episodes that match; with `png`, draw a picture per turn into that folder, too."""
     shown = 0
-    for name, episode in select(args.path, policy=args.policy, status=args.status, seed=args.seed):
-        if shown == args.limit:
+    for name, episode in select(path, policy=policy, status=status, seed=seed):
+        if shown == limit:
             break
         shown += 1
         print(to_text(episode, name))
-        if args.png:
-            for picture in write_pictures(episode, args.path, args.png, name):
+        if png:
+            for picture in write_pictures(episode, path, png, name):
                 print(f"wrote {picture}")
     if not shown:
         print("No episode matches.")
-    return 0
 
 
 def select(path: Path, *, policy: str | None, status: str | None, seed: int | None) -> Iterator[tuple[str, Episode]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -84,16 +83,11 @@ def read_references(run: Path) -> dict[str, dict[str, float]]:
     return read_object(path) if path.exists() else {}
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="ragen plot", description="Draw the validation success of a run.")
-    parser.add_argument("run", type=Path, help="run directory")
-    parser.add_argument("--out", type=Path, help="PNG file (RUN/learning_curve.png)")
-    args = parser.parse_args(argv)
-    out = args.out or args.run / "learning_curve.png"
-    curves = plot_learning_curve(args.run, out)
+def print_learning_curve(run: Path, out: Path) -> None:
+    """Draw a run, and print the first and the last point of every curve."""
+    curves = plot_learning_curve(run, out)
     for tag, found in curves.items():
         for curve in found:
             first, last = curve.estimates[0], curve.estimates[-1]
             print(f"{tag}, {curve.name}: {first} at step {curve.steps[0]} -> {last} at step {curve.steps[-1]}")
     print(f"wrote {out}")
-    return 0

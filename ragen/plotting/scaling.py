@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import itertools
 import math
 import re
@@ -177,17 +176,11 @@ def to_markdown(rows: Sequence[Sequence[str]]) -> str:
     return "\n".join(f"| {' | '.join(line)} |" for line in lines) + "\n"
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
-        prog="ragen scaling", description="Compare runs of models of several sizes: one table, one figure."
-    )
-    parser.add_argument("runs", type=Path, nargs="+", metavar="RUN", help="run directories")
-    parser.add_argument("--out", type=Path, default=Path("results/scaling"), help="folder of both (%(default)s)")
-    args = parser.parse_args(argv)
-    runs = sorted(map(read_run, args.runs), key=lambda run: (run.num_parameters or 0.0, run.name))
+def compare_runs(folders: Sequence[Path], out: Path) -> None:
+    """Print the table of the runs, and write it and the figure below `out`."""
+    runs = sorted(map(read_run, folders), key=lambda run: (run.num_parameters or 0.0, run.name))
     rows = table_rows(runs)
     print_table(f"Model scaling, {len(runs)} runs, success in validation", COLUMNS, rows)
-    write_atomic(args.out / "scaling.md", to_markdown(rows))
-    figure = plot_scaling(runs, args.out / "scaling.png")
-    print(f"wrote {args.out / 'scaling.md'} and {figure}")
-    return 0
+    write_atomic(out / "scaling.md", to_markdown(rows))
+    figure = plot_scaling(runs, out / "scaling.png")
+    print(f"wrote {out / 'scaling.md'} and {figure}")

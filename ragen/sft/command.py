@@ -15,19 +15,17 @@ import gc
 import json
 import os
 import shutil
-from argparse import Namespace
-from collections.abc import Sequence
 from contextlib import closing
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ragen.config import Config, argument_parser
+from ragen.config import Config
 from ragen.config.load import to_dict
 from ragen.config.show import to_yaml
-from ragen.errors import INTERRUPTED, ConfigError, reporting_errors
+from ragen.errors import ConfigError
 from ragen.files import read_object
-from ragen.sft.config import SftConfig, load_sft
+from ragen.sft.config import SftConfig
 from ragen.sft.model import ROLE, base_model, build_model
 from ragen.tracking.console import console
 from ragen.tracking.console_tracker import step_line
@@ -47,19 +45,8 @@ FREE = ("output_dir", "data_dir", "num_processes", "micro_batch_size", "validate
 """Keys of sft that may differ when a run is continued."""
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    parser = argument_parser(
-        "Supervised training on demonstrations of the solver: data, training, merging, validation. Beside the keys of "
-        "the normal configuration (model_path, lora.*, es_manager.train.env_configs.tags, ...) it takes those of "
-        "config/sft/sft.yaml (sft.epochs, ...)."
-    )
-    parser.prog = "ragen sft"
-    args = parser.parse_args(argv)
-    return reporting_errors(lambda: run(args), interrupted=INTERRUPTED, outlives_reader=True)
-
-
-def run(args: Namespace) -> None:
-    config, sft = load_sft(args.config_name, args.overrides, args.config_dir)
+def run(config: Config, sft: SftConfig) -> None:
+    """Check what the machine must have, then run all stages."""
     check_names(config.trainer.logger)
     check_devices(config)
     os.environ.setdefault("CUDA_VISIBLE_DEVICES", config.system.CUDA_VISIBLE_DEVICES)

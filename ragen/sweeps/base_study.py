@@ -7,7 +7,6 @@ arms of the study: start, RL, SFT and SFT + RL.
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,7 +14,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ragen.algorithms.statistics import Estimate, difference, over_seeds
-from ragen.config.arguments import num_seeds, positive
 from ragen.config.load import load_config
 from ragen.sft.config import SECTION
 from ragen.sweeps.backend import LocalBackend
@@ -156,21 +154,12 @@ def report(found: dict[Key, list[Rates]], num_seeds: int) -> str:
     return "\n".join(lines) + "\n"
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
-        prog="ragen study",
-        description="SFT, RL and SFT + RL with the embedded models, with thoughts and without: a table with intervals "
-        "over seeds. Under an hour on two cores; started again, it goes on with what has not ended.",
-    )
-    parser.add_argument("overrides", nargs="*", metavar="key=value", help="for every run")
-    parser.add_argument("--seeds", type=num_seeds, default=3, help="seeds of every run (3)")
-    parser.add_argument("--slots", type=positive, default=2, help="runs at a time, a core each (2)")
-    parser.add_argument("--out", type=Path, default=Path("results/base_study"), help="folder (results/base_study)")
-    args = parser.parse_args(argv)
+def study(out: Path, overrides: Sequence[str], *, num_seeds: int, num_slots: int) -> int:
+    """Run what has not been run, write and print the report; the exit code."""
     for game in GAMES.values():  # a mistake is told once, not by every run
-        load_config(game.config_name, [word for word in args.overrides if not word.startswith(SECTION)])
-    runs = plan(args.out, range(1, args.seeds + 1), args.overrides)
-    slots = [Slot(devices="", size=1, label="1xCPU") for _ in range(args.slots)]
+        load_config(game.config_name, [word for word in overrides if not word.startswith(SECTION)])
+    runs = plan(out, range(1, num_seeds + 1), overrides)
+    slots = [Slot(devices="", size=1, label="1xCPU") for _ in range(num_slots)]
     backend = LocalBackend(slots)
     scheduler = Scheduler(list(runs.values()), backend, view=make_view(), on_end=lambda run, outcome: None)
     scheduler.skip({run.name: Outcome(status="success") for run in runs.values() if run.is_done()})
@@ -181,8 +170,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     if failed:
         print(f"error: {len(failed)} of {len(runs)} runs failed, the first: {failed[0].log}", file=sys.stderr)
         return 1
-    text = report(arms(runs), args.seeds)
-    write_atomic(args.out / "report.md", text)
+    text = report(arms(runs), num_seeds)
+    write_atomic(out / "report.md", text)
     print(text)
-    print(f"Report: {args.out / 'report.md'}")
+    print(f"Report: {out / 'report.md'}")
     return 0

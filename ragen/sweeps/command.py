@@ -1,4 +1,4 @@
-"""`ragen sweep NAME`: the experiments of scripts/runs, planned, run side by side and summed up."""
+"""What `ragen sweep` does: the experiments of scripts/runs, planned, run side by side and summed up."""
 
 from __future__ import annotations
 
@@ -9,12 +9,10 @@ from collections.abc import Sequence
 from glob import escape
 from pathlib import Path
 
-from ragen.config.strict import did_you_mean
 from ragen.errors import ConfigError
 from ragen.sweeps import report
 from ragen.sweeps.backend import Backend, LocalBackend
 from ragen.sweeps.experiments import SWEEPS, trained_dir
-from ragen.sweeps.options import PARSERS, parse
 from ragen.sweeps.plan import (
     Options,
     check_folders,
@@ -30,35 +28,6 @@ from ragen.sweeps.scheduler import Scheduler
 from ragen.sweeps.slots import Machine, Slot, cut_slots, find_machine
 from ragen.sweeps.view import make_view
 from ragen.trainer.checkpoint import LATEST, step_of
-
-DESCRIPTIONS = {
-    "top-p": "how strongly to filter groups by reward variance",
-    "kl": "how strongly to hold the policy at the reference",
-    "entropy": "how strongly to reward entropy",
-    "grad-analysis": "train and probe the gradient by reward-variance bucket",
-    "probe-ckpt": "probe the gradient of a saved step",
-}
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    argv = list(sys.argv[1:] if argv is None else argv)
-    if not argv or argv[0] in ("-h", "--help"):
-        print(usage())
-        return 0
-    word, *rest = argv
-    if word not in PARSERS:
-        hint = did_you_mean(word, PARSERS)
-        print(f"ragen sweep: {word!r} is no experiment.{hint}\n\n{usage()}", file=sys.stderr)
-        return 2
-    args = parse(word, rest)
-    if word in SWEEPS:
-        return run_sweep(word, args, rest)
-    return run_helper(word, args, rest)
-
-
-def usage() -> str:
-    lines = [f"  {word:<14} {DESCRIPTIONS[word]}" for word in PARSERS]
-    return "\n".join(["usage: ragen sweep NAME ...   (ragen sweep NAME --help)", "", *lines])
 
 
 def run_sweep(word: str, args: argparse.Namespace, argv: Sequence[str]) -> int:

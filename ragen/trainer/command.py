@@ -1,30 +1,20 @@
-"""`python train.py` and `ragen train`: load, build, fit."""
+"""What `python train.py` and `ragen train` do: plan the start, build, fit."""
 
 from __future__ import annotations
 
 import os
-from argparse import Namespace
-from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
-from ragen.config import argument_parser, config_from_args
-from ragen.errors import INTERRUPTED, reporting_errors
+from ragen.config import Config
 from ragen.tracking.lock import RunLock
 from ragen.trainer.ending import say_how_it_ended
 from ragen.trainer.signals import Signals
 from ragen.trainer.start import plan_start
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    parser = argument_parser("Train an agent by multi-turn reinforcement learning.")
-    parser.prog = "python train.py"
-    args = parser.parse_args(argv)
-    return reporting_errors(lambda: run(args), interrupted=INTERRUPTED, outlives_reader=True)
-
-
-def run(args: Namespace) -> int:
-    config = config_from_args(args)
+def run(config: Config) -> int:
+    """Train as the configuration says; the exit code."""
     root = Path(config.trainer.default_local_dir)
     with Signals(), ExitStack() as held:
         # A validation of a checkpoint leaves the folder of the run alone; a folder that is not there is nobody's.

@@ -287,5 +287,9 @@ def next_command(run_dir: Path, cause: Cause, rows: Sequence[Mapping[str, float]
 def this_command() -> str:
     """The command that runs, as one types it."""
     program, *arguments = sys.argv
-    start = "ragen" if Path(program).name in ("ragen", "cli.py") else f"python {shlex.quote(program)}"
+    start = (
+        "ragen"
+        if Path(program).name == "ragen" or program.endswith("ragen/cli/__main__.py")
+        else f"python {shlex.quote(program)}"
+    )
     return f"{start} {shlex.join(arguments)}".strip()

@@ -23,9 +23,8 @@ from multiprocessing.context import ForkProcess
 from pathlib import Path
 from typing import Any
 
-from ragen.config import argument_parser, config_from_args
-from ragen.config.arguments import not_negative, positive
-from ragen.errors import ConfigError, RagenError
+from ragen.config import argument_parser, config_from_args, load_config
+from ragen.errors import ConfigError, RagenError, reporting_errors
 from ragen.tracking.names import without_times
 from ragen.tracking.rundir import read_metrics
 from ragen.trainer.checkpoint import LATEST
@@ -35,27 +34,25 @@ from ragen.trainer.checkpoint import LATEST
 POLL_S = 0.005
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    parser = argument_parser(
-        "Prove that a run which is killed and resumed equals the run which was not: same metrics, same weights and "
-        "optimizer states, bit for bit. Nothing outside temporary folders is written. Exit code 0: proven, 1: not."
-    )
-    parser.prog = "ragen verify-resume"
-    parser.add_argument("--steps", type=positive, default=4, metavar="N", help="length of the run (%(default)s)")
-    parser.add_argument("--kill-at", type=int, metavar="K", help="step after which it is killed (half of all)")
-    parser.add_argument("--kills", type=positive, metavar="N", help="kill N times at random moments instead of once")
-    parser.add_argument("--seed", type=not_negative, default=0, metavar="S", help="of the random moments (%(default)s)")
-    parser.add_argument("--keep", type=Path, metavar="DIR", help="keep both run directories here")
-    args = parser.parse_args(argv)
-    kill_at = max(1, args.steps // 2) if args.kill_at is None else args.kill_at
-    if not 1 <= kill_at < args.steps:
-        raise ConfigError(
-            f"--kill-at is {kill_at}, --steps is {args.steps}. Kill after step 1 or later, before the last."
-        )
-    options = ["--config-name", args.config_name, *(["--config-dir", args.config_dir] if args.config_dir else [])]
+def verify_resume(
+    *,
+    config_name: str,
+    config_dir: str | None,
+    overrides: Sequence[str],
+    steps: int,
+    kill_at: int | None,
+    kills: int | None,
+    seed: int,
+    keep: Path | None,
+) -> int:
+    """Print whether it is proven for this configuration; 0 if it is."""
+    kill_at = max(1, steps // 2) if kill_at is None else kill_at
+    if not 1 <= kill_at < steps:
+        raise ConfigError(f"--kill-at is {kill_at}, --steps is {steps}. Kill after step 1 or later, before the last.")
+    options = ["--config-name", config_name, *(["--config-dir", config_dir] if config_dir else [])]
     changes = [
-        *args.overrides,
-        f"trainer.total_training_steps={args.steps}",
+        *overrides,
+        f"trainer.total_training_steps={steps}",
         "trainer.save_freq=1",
         "trainer.logger=[]",
         "trainer.resume_mode=auto",
@@ -65,20 +62,19 @@ def main(argv: Sequence[str] | None = None) -> int:
         "actor_rollout_ref.actor.checkpoint.save_contents=[model,optimizer,extra]",
         "critic.checkpoint.save_contents=[model,optimizer,extra]",
     ]
-    args.overrides = changes
-    config_from_args(args)  # mistakes are told before anything is started
+    load_config(config_name, changes, config_dir)  # mistakes are told before anything is started
     with tempfile.TemporaryDirectory(prefix="ragen-verify-resume-") as temporary:
-        folder = args.keep or Path(temporary)
-        if args.kills:
-            difference, proven = verify_often([*options, *changes], folder, num_kills=args.kills, seed=args.seed)
-            how = f"{args.kills} kills"
+        folder = keep or Path(temporary)
+        if kills:
+            difference, proven = verify_often([*options, *changes], folder, num_kills=kills, seed=seed)
+            how = f"{kills} kills"
         else:
-            difference, proven = verify([*options, *changes], folder, num_steps=args.steps, kill_at=kill_at)
+            difference, proven = verify([*options, *changes], folder, num_steps=steps, kill_at=kill_at)
             how = f"killed after {kill_at}"
     if difference:
         print(f"DIFFERS: {difference}")
         return 1
-    print(f"PROVEN: {proven} are equal, bit for bit ({args.config_name}, {args.steps} steps, {how}).")
+    print(f"PROVEN: {proven} are equal, bit for bit ({config_name}, {steps} steps, {how}).")
     return 0
 
 
@@ -152,13 +148,14 @@ def _compare_apart(straight: Path, run: Path) -> tuple[str | None, str]:
 
 def _fork(arguments: Sequence[str], run: Path) -> ForkProcess:
     """`ragen train` in a copy of this process."""
-    from ragen.trainer.command import main as train
+    from ragen.trainer.command import run as train
 
     def work() -> None:
         log = os.open(_log_of(run), os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         for stream in (1, 2):
             os.dup2(log, stream)
-        sys.exit(train([*arguments, f"trainer.default_local_dir='{run}'"]))
+        args = argument_parser("").parse_args([*arguments, f"trainer.default_local_dir='{run}'"])
+        sys.exit(reporting_errors(lambda: train(config_from_args(args)), outlives_reader=True))
 
     process = get_context("fork").Process(target=work)
     process.start()

@@ -8,8 +8,9 @@ from typing import get_type_hints
 import pytest
 import yaml
 
+from ragen.cli import main
 from ragen.config import Config, EnvTag, build_config, load_config, to_dict
-from ragen.config.show import main, sentences, to_flow, to_yaml
+from ragen.config.show import sentences, to_flow, to_yaml
 
 
 def schema_classes(cls: type = Config) -> list[type]:
@@ -25,7 +26,7 @@ def test_the_printed_yaml_reads_back_to_the_same_config(name: str):
 
 
 def test_the_printed_yaml_is_a_config_file_by_itself(tmp_path: Path, capsys: pytest.CaptureFixture):
-    assert main(["--config-name", "_3_frozen_lake", "trainer.experiment_name='1e-6'"]) == 0
+    assert main(["config", "--config-name", "_3_frozen_lake", "trainer.experiment_name='1e-6'"]) == 0
     (tmp_path / "copy.yaml").write_text(capsys.readouterr().out)
     again = load_config("copy", ["seed.train=5"], tmp_path)
     expected = load_config("_3_frozen_lake", ["trainer.experiment_name='1e-6'", "seed.train=5"])
@@ -33,12 +34,12 @@ def test_the_printed_yaml_is_a_config_file_by_itself(tmp_path: Path, capsys: pyt
 
 
 def test_json_is_the_plain_tree(capsys: pytest.CaptureFixture):
-    assert main(["--json", "seed.train=5"]) == 0
+    assert main(["config", "--json", "seed.train=5"]) == 0
     assert json.loads(capsys.readouterr().out) == to_dict(load_config("base", ["seed.train=5"]))
 
 
 def test_a_mistake_is_one_message_and_exit_status_1(capsys: pytest.CaptureFixture):
-    assert main(["seed.trian=5"]) == 1
+    assert main(["config", "seed.trian=5"]) == 1
     message = "error: seed.trian: unknown key. Did you mean seed.train? All keys: ragen config\n"
     assert capsys.readouterr().err == message
 

@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from ragen.cli import main as ragen
-from ragen.legacy.command import main
+from ragen.legacy.__main__ import main
 from ragen.tracking.episodes import read_episodes
 from ragen.tracking.rundir import read_metrics, read_status
 

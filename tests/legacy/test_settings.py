@@ -8,7 +8,7 @@ import pytest
 
 from ragen.config import load_config
 from ragen.errors import ConfigError
-from ragen.legacy.command import main
+from ragen.legacy.__main__ import main
 from ragen.legacy.settings import LEGACY_DIR, flatten, parse_value, read_settings, read_yaml
 from ragen.legacy.table import TABLE, to_markdown
 from ragen.legacy.translate import to_override, translate

@@ -14,10 +14,10 @@ from typing import Any
 
 import pytest
 
+from ragen.cli import main
 from ragen.errors import ConfigError, MissingExtra, ModelUnavailable
 from ragen.models import fetch
 from ragen.models.catalogue import CATALOGUE, PROVENANCE_FILE, CatalogueEntry, fetched_dir
-from ragen.models.commands import main
 from ragen.models.fetch import fetch_model
 from ragen.models.resolve import resolve_model
 
@@ -272,7 +272,7 @@ def test_the_qwen_tokenizer_is_the_published_one(fetched):
 
 def test_the_table_lists_every_model_and_its_state(registry: ToyRegistry, capsys: pytest.CaptureFixture[str]):
     fetch_model(NAME)
-    assert main([]) == 0
+    assert main(["models"]) == 0
     rows = {line.split()[0]: line for line in capsys.readouterr().out.splitlines() if line}
     assert "fetched" in rows[NAME]
     assert "135M" in rows["SmolLM2-135M-Instruct"]
@@ -281,12 +281,12 @@ def test_the_table_lists_every_model_and_its_state(registry: ToyRegistry, capsys
 
 
 def test_the_fetch_command_reports_where_the_model_is(registry: ToyRegistry, capsys: pytest.CaptureFixture[str]):
-    assert main(["fetch", NAME]) == 0
+    assert main(["models", "fetch", NAME]) == 0
     assert capsys.readouterr().out.endswith(f"toy is in {registry.root / NAME}\n")
 
 
 def test_the_fetch_command_ends_with_a_message_not_a_traceback(capsys: pytest.CaptureFixture[str]):
-    assert main(["fetch", "gpt-5"]) == 1
+    assert main(["models", "fetch", "gpt-5"]) == 1
     assert capsys.readouterr().err.startswith("error: 'gpt-5' is not in the catalogue.")
 
 

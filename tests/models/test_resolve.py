@@ -242,7 +242,7 @@ def test_a_hub_that_hangs_is_not_waited_for(monkeypatch: pytest.MonkeyPatch):
 
 def test_importing_the_models_loads_no_torch():
     code = (
-        "import sys, ragen.models, ragen.models.commands, ragen.models.fetch\n"
+        "import sys, ragen.models, ragen.models.listing, ragen.models.fetch\n"
         "print([name for name in ('torch', 'transformers', 'huggingface_hub') if name in sys.modules])"
     )
     ended = subprocess.run(

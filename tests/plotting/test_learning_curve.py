@@ -7,10 +7,11 @@ import zlib
 import pytest
 
 from ragen.algorithms.statistics import Estimate
+from ragen.cli import main
 from ragen.config import load_config
 from ragen.config.show import to_yaml
 from ragen.errors import RagenError
-from ragen.plotting.learning_curve import main, plot_learning_curve
+from ragen.plotting.learning_curve import plot_learning_curve
 from ragen.tracking.rundir import RunDir
 
 
@@ -75,7 +76,7 @@ def test_several_episodes_per_level_do_not_narrow_the_interval(run, tmp_path):
 
 
 def test_the_figure_is_written_and_not_blank(run, capsys):
-    assert main([str(run)]) == 0
+    assert main(["plot", str(run)]) == 0
     assert "0.250 [0.160, 0.368] at step 0 -> 0.750" in capsys.readouterr().out
     assert len(png_pixels((run / "learning_curve.png").read_bytes())) > 50
 

@@ -10,6 +10,7 @@ import torch
 from safetensors.torch import load_file
 from torch.nn.functional import cross_entropy
 
+from ragen.cli import main as ragen
 from ragen.errors import ConfigError
 from ragen.llm_agent.build import build_chat
 from ragen.modeling.load import load_model, load_tokenizer
@@ -297,10 +298,10 @@ def check_killed_run(tmp_path, rank, monkeypatch) -> None:
 
 def test_the_command_reads_both_sections_and_reports_errors(tmp_path, capsys):
     words = [*SMALL, f"sft.output_dir={tmp_path}/run", "sft.epochs=1", "sft.validate_merged=False"]
-    assert command.main(words) == 0
+    assert ragen(["sft", *words]) == 0
     assert "Merged model" in capsys.readouterr().out
     assert json.loads((tmp_path / "run" / "sft.json").read_text())["sft.epochs"] == 1
-    assert command.main([*words, "sft.epochs=2"]) == 1
+    assert ragen(["sft", *words, "sft.epochs=2"]) == 1
     assert "Choose another sft.output_dir" in capsys.readouterr().err
 
 

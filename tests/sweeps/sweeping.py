@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from ragen.sweeps.command import main
+from ragen.cli.sweep import main
 from ragen.sweeps.run import Run
 
 REPOSITORY = Path(__file__).parents[2]

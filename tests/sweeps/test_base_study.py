@@ -4,8 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from ragen.cli.study import main
 from ragen.sweeps import base_study
-from ragen.sweeps.base_study import GAMES, Game, arms, gain, main, plan, report
+from ragen.sweeps.base_study import GAMES, Game, arms, gain, plan, report
 from ragen.tracking.rundir import RunDir
 
 SMALL = [

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from ragen.cli.sweep import main
 from ragen.config import load_config
 from ragen.errors import ConfigError, MissingExtra
 from ragen.sweeps import report
-from ragen.sweeps.command import main
 from ragen.sweeps.experiments import value_label
 from ragen.sweeps.slots import Machine, cut_slots, find_machine, short_model
 from tests.sweeps.sweeping import REPOSITORY, SMALL, dry_run

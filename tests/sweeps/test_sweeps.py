@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from ragen.cli.sweep import main
 from ragen.errors import ConfigError
-from ragen.sweeps.command import main
 from ragen.tracking.rundir import read_metrics, read_status
 from ragen.trainer.checkpoint import LATEST
 from tests.sweeps.sweeping import REPOSITORY, SMALL, fields_of, processes_in, script_run, start_sweep, wait_for

@@ -12,9 +12,9 @@ from types import SimpleNamespace
 
 import pytest
 
+from ragen.cli import main
 from ragen.errors import RagenError
 from ragen.models.resolve import resolve_model
-from ragen.trainer.command import main
 from ragen.trainer.start import plan_start
 from tests.trainer.runs import REPOSITORY, overrides, small_config
 
@@ -115,7 +115,7 @@ def child_seconds() -> float:
 
 def test_help_is_kind(capsys):
     with pytest.raises(SystemExit) as end:
-        main(["--help"])
+        main(["train", "--help"])
     assert end.value.code == 0
     assert "python train.py" in capsys.readouterr().out
 

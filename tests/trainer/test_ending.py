@@ -5,11 +5,11 @@ import sys
 
 import pytest
 
+from ragen.cli import main
 from ragen.env.bandit.env import BanditEnv
 from ragen.errors import NOTHING_LEARNED
 from ragen.tracking.rundir import RunDir
 from ragen.trainer.build import build_trainer
-from ragen.trainer.command import main
 from ragen.trainer.ending import Cause, compose, ended_by, say_how_it_ended, stopped, this_command
 from tests.trainer.runs import Run, finish, overrides, small_config, start_process
 from tests.trainer.test_loop import GRPO, NOTHING_KEPT, ROLLOUT
@@ -196,7 +196,7 @@ def test_every_rule_has_its_sentence_and_a_remedy(tmp_path):
         (["train.py", "a=[1,2]"], "python train.py 'a=[1,2]'"),
         (["/my x/train.py", "a=1"], "python '/my x/train.py' a=1"),  # typed in another folder
         (["/x/bin/ragen", "train"], "ragen train"),
-        (["/x/ragen/cli.py", "train"], "ragen train"),
+        (["/x/ragen/cli/__main__.py", "train"], "ragen train"),
         (["my.py"], "python my.py"),
     ],
 )
@@ -217,7 +217,7 @@ def test_a_run_that_ended_before_says_so_again_with_the_same_exit_code(tmp_path,
     changes = [f"{ROLLOUT}.rollout_filter_empty_stop_steps=1", *NOTHING_KEPT]
     first = fit(tmp_path, *changes)
     capsys.readouterr()
-    code = main([*overrides(tmp_path, GRPO, *changes)])
+    code = main(["train", *overrides(tmp_path, GRPO, *changes)])
     said = capsys.readouterr().out
     assert code == first.exit_code == NOTHING_LEARNED
     assert "Nothing to do" in said and said.endswith(f"{first}\n")

@@ -15,8 +15,8 @@ pytest.importorskip("ray")
 
 import ray
 
+from ragen.cli import main as ragen
 from ragen.errors import ConfigError, EngineError, WorkerError
-from ragen.evaluation.command import main as evaluate
 from ragen.tracking.episodes import read_episodes
 from ragen.tracking.rundir import read_metrics
 from ragen.trainer.agent_trainer import AgentTrainer
@@ -157,7 +157,7 @@ def test_a_model_spread_over_two_devices_is_evaluated_the_same(tmp_path):
     words += ["system.CUDA_VISIBLE_DEVICES=''"]
     for name, changes in {"native": (), "vllm": (SHARED, TWO)}.items():
         words_of_this = [*words, f"actor_rollout_ref.rollout.name={name}", *changes, "--out", str(tmp_path / name)]
-        assert evaluate([*words_of_this, "--max-turn", "3"]) == 0
+        assert ragen(["eval", *words_of_this, "--max-turn", "3"]) == 0
     for file in (tmp_path / "native" / "episodes").glob("*.jsonl.gz"):
         ours, theirs = (list(read_episodes(tmp_path / name / "episodes" / file.name)) for name in ("vllm", "native"))
         assert [[t.response_ids for t in e.turns] for e in ours] == [[t.response_ids for t in e.turns] for e in theirs]

@@ -8,8 +8,8 @@ import pytest
 
 pytest.importorskip("vllm")
 
+from ragen.cli import main as ragen
 from ragen.errors import EngineError
-from ragen.evaluation.command import main as evaluate
 from ragen.tracking.episodes import read_episodes
 from ragen.tracking.rundir import read_metrics
 from ragen.trainer.build import build_trainer
@@ -100,7 +100,9 @@ def test_evaluations_agree(tmp_path):
     words += ["actor_rollout_ref.rollout.max_model_len=1024", "actor_rollout_ref.rollout.response_length=48"]
     for name in ("native", "vllm"):
         folder = str(tmp_path / name)
-        assert evaluate([*words, f"actor_rollout_ref.rollout.name={name}", "--max-turn", "3", "--out", folder]) == 0
+        assert (
+            ragen(["eval", *words, f"actor_rollout_ref.rollout.name={name}", "--max-turn", "3", "--out", folder]) == 0
+        )
     files = sorted(path.name for path in (tmp_path / "native" / "episodes").glob("*.jsonl.gz"))
     assert len(files) == 2  # sampled and greedy
     for file in files:

@@ -1,18 +1,49 @@
-"""The command lines of the experiments: one parser each, the same options where they mean the same."""
+"""`ragen sweep NAME`: one parser for each experiment, the same options where they mean the same.
+
+Tested in tests/sweeps/test_plan.py.
+"""
 
 from __future__ import annotations
 
 import argparse
 import re
 import sys
+from collections.abc import Sequence
 from typing import NoReturn
 
 from ragen.config.arguments import not_negative, num_seeds, positive
+from ragen.config.strict import did_you_mean
+from ragen.sweeps.command import run_helper, run_sweep
 from ragen.sweeps.experiments import ALGORITHMS, SWEEPS
 from ragen.sweeps.plan import short_name
 from ragen.sweeps.slots import split_list
 
 DEFAULT_MODEL = "Qwen/Qwen2.5-3B"
+DESCRIPTIONS = {
+    "top-p": "how strongly to filter groups by reward variance",
+    "kl": "how strongly to hold the policy at the reference",
+    "entropy": "how strongly to reward entropy",
+    "grad-analysis": "train and probe the gradient by reward-variance bucket",
+    "probe-ckpt": "probe the gradient of a saved step",
+}
+
+
+def main(argv: Sequence[str]) -> int:
+    if not argv or argv[0] in ("-h", "--help"):
+        print(usage())
+        return 0
+    word, *rest = argv
+    if word not in PARSERS:
+        hint = did_you_mean(word, PARSERS)
+        print(f"ragen sweep: unknown experiment {word!r}.{hint}\n\n{usage()}", file=sys.stderr)
+        return 2
+    run = run_sweep if word in SWEEPS else run_helper
+    return run(word, parse(word, rest), rest)
+
+
+def usage() -> str:
+    lines = [f"  {word:<14} {sentence}" for word, sentence in DESCRIPTIONS.items()]
+    return "\n".join(["usage: ragen sweep NAME ...   (ragen sweep NAME --help)", "", *lines])
 
 
 class Parser(argparse.ArgumentParser):

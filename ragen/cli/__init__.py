@@ -1,0 +1,69 @@
+"""The `ragen` command: one word per task, each with its own --help.
+
+Every word of COMMANDS has a module here, with dashes as underscores: it parses its arguments in main(argv) and makes
+one call into the room that does the work. A module is imported only when its word is typed. One more command is a
+module, a row of COMMANDS and a test in tests/cli.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from typing import NamedTuple
+
+from ragen import __version__
+from ragen.config.strict import did_you_mean
+from ragen.errors import INTERRUPTED, reporting_errors
+
+
+class Command(NamedTuple):
+    """One word of `ragen`."""
+
+    sentence: str
+    is_long: bool = False
+    """Long work continues when whoever reads its output leaves."""
+    interrupted: str = "Interrupted."
+    """What Ctrl-C prints."""
+
+
+COMMANDS = {
+    "demo": Command("play the embedded models, train one and draw its curve", is_long=True),
+    "eval": Command("evaluate a model on the validation levels", is_long=True),
+    "show": Command("print saved episodes as text or pictures"),
+    "train": Command("train an agent (the same as python train.py)", is_long=True, interrupted=INTERRUPTED),
+    "sft": Command("train a model on demonstrations of the solver, and validate it", True, INTERRUPTED),
+    "verify-resume": Command("prove that a killed and resumed run equals the straight one", is_long=True),
+    "study": Command("compare SFT, RL and both, with thoughts and without", is_long=True),
+    "sweep": Command("run an experiment over several values or seeds, with a report", is_long=True),
+    "replay-filter": Command("show which groups each rollout filter would have kept"),
+    "plot": Command("draw the validation success of a run"),
+    "scaling": Command("compare runs of models of several sizes"),
+    "config": Command("print the resolved configuration with a sentence per key"),
+    "models": Command("list and fetch models that need no hub"),
+}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    argv = list(sys.argv[1:] if argv is None else argv)
+    if not argv or argv[0] in ("-h", "--help"):
+        return reporting_errors(lambda: print(usage()))
+    word, *rest = argv
+    if word == "--version":
+        print(f"ragen {__version__}")
+        return 0
+    if word not in COMMANDS:
+        print(f"ragen: unknown command {word!r}.{did_you_mean(word, COMMANDS)}\n\n{usage()}", file=sys.stderr)
+        return 2
+    command = COMMANDS[word]
+
+    def run() -> int | None:
+        return import_module(f"ragen.cli.{word.replace('-', '_')}").main(rest)
+
+    return reporting_errors(run, interrupted=command.interrupted, outlives_reader=command.is_long)
+
+
+def usage() -> str:
+    width = max(map(len, COMMANDS))
+    lines = [f"  {word:<{width}}  {command.sentence}" for word, command in COMMANDS.items()]
+    return "\n".join(["usage: ragen COMMAND ...   (ragen COMMAND --help)", "", *lines])

@@ -1,0 +1,40 @@
+"""`ragen eval`: play the validation levels with a model.
+
+Tested in tests/evaluation/test_command.py.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from ragen.config import argument_parser
+from ragen.evaluation.command import MODES, evaluate
+
+OWN_CONFIG = "that of the checkpoint's run, else eval"
+"""Default of --config-name, as --help shows it."""
+
+
+def main(argv: Sequence[str]) -> None:
+    parser = argument_parser(
+        "Play the validation levels with a model and print success, actions, pass@k and reward beside a random "
+        "policy and the solver. A word without = is the model: a checkpoint, a folder, a hub name, tiny.",
+        default_config_name=OWN_CONFIG,
+    )
+    parser.prog = "ragen eval"
+    parser.add_argument("--max-turn", type=int, metavar="N", help="most turns of an episode, and enough actions")
+    parser.add_argument("--max-actions", type=int, metavar="N", help="most actions of an episode")
+    parser.add_argument("--mode", choices=MODES, default="both", help="how replies are drawn (%(default)s)")
+    parser.add_argument("--no-reference", action="store_true", help="leave out the random policy and the solver")
+    parser.add_argument("--best", action="store_true", help="the model is a run: take its best (trainer.keep_best)")
+    parser.add_argument("--out", type=Path, metavar="DIR", help="run directory (trainer.local_log_dir/NAME_TIME)")
+    args = parser.parse_args(argv)
+    evaluate(
+        args.overrides,
+        config_name=None if args.config_name == OWN_CONFIG else args.config_name,
+        config_dir=args.config_dir,
+        max_turn=args.max_turn,
+        max_actions=args.max_actions,
+        is_best=args.best,
+        modes=MODES[args.mode],
+        has_references=not args.no_reference,
+        out=args.out,
+    )

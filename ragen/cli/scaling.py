@@ -1,0 +1,20 @@
+"""`ragen scaling RUN RUN ...`: models of several sizes in one table and one figure.
+
+Tested in tests/plotting/test_scaling.py.
+"""
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+
+from ragen.plotting.scaling import compare_runs
+
+
+def main(argv: Sequence[str]) -> None:
+    parser = argparse.ArgumentParser(
+        prog="ragen scaling", description="Compare runs of models of several sizes: one table, one figure."
+    )
+    parser.add_argument("runs", type=Path, nargs="+", metavar="RUN", help="run directories")
+    parser.add_argument("--out", type=Path, default=Path("results/scaling"), help="folder of both (%(default)s)")
+    args = parser.parse_args(argv)
+    compare_runs(args.runs, args.out)
