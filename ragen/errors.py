@@ -55,9 +55,9 @@ class NotFinite(RagenError):
 class Interrupted(KeyboardInterrupt):
     """A signal ends the run: Ctrl-C, SIGTERM or SIGHUP. `note` says what was saved."""
 
-    def __init__(self, number: int) -> None:
+    def __init__(self, number: int, note: str = "") -> None:
         super().__init__(number)
-        self.number, self.note = number, ""
+        self.number, self.note = number, note
 
     def __str__(self) -> str:
         return f"interrupted by {signal.Signals(self.number).name}" + (f": {self.note}" if self.note else "")

@@ -9,13 +9,15 @@ import argparse
 import re
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import NoReturn
 
 from ragen.config.arguments import not_negative, num_seeds, positive
 from ragen.config.strict import did_you_mean
 from ragen.sweeps.command import run_helper, run_sweep
 from ragen.sweeps.experiments import ALGORITHMS, SWEEPS
-from ragen.sweeps.plan import short_name
+from ragen.sweeps.plan import Options
+from ragen.sweeps.run import shell_line
 from ragen.sweeps.slots import split_list
 
 DEFAULT_MODEL = "Qwen/Qwen2.5-3B"
@@ -38,7 +40,8 @@ def main(argv: Sequence[str]) -> int:
         print(f"ragen sweep: unknown experiment {word!r}.{hint}\n\n{usage()}", file=sys.stderr)
         return 2
     run = run_sweep if word in SWEEPS else run_helper
-    return run(word, parse(word, rest), rest)
+    again = [*rest, *([] if "--skip-done" in rest else ["--skip-done"])]
+    return run(word, parse(word, rest), resume_with=f"`ragen sweep {word} {shell_line(again)}`")
 
 
 def usage() -> str:
@@ -221,7 +224,7 @@ def add_last(parser: Parser) -> None:
     parser.add_argument("overrides", nargs="*", metavar="key=value", help="for the trainer")
 
 
-def parse(word: str, argv: list[str]) -> argparse.Namespace:
+def parse(word: str, argv: list[str]) -> Options:
     """The options of an experiment; a mistake ends the program with the help and code 2."""
     parser = PARSERS[word](word)
     args = parser.parse_intermixed_args(argv)
@@ -230,7 +233,7 @@ def parse(word: str, argv: list[str]) -> argparse.Namespace:
             parser.error(f"{override!r} is neither an option nor key=value")
     if args.model_name is None:
         try:
-            args.model_name = plain_name(short_name(args.model_path))
+            args.model_name = plain_name(Path(args.model_path).name)  # Qwen/Qwen2.5-3B -> Qwen2.5-3B
         except argparse.ArgumentTypeError as error:
             parser.error(f"--model-path: {error}. Give a --model-name")
-    return args
+    return Options(**vars(args))

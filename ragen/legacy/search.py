@@ -16,25 +16,19 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from statistics import fmean
-from typing import Any
+from typing import Any, NamedTuple
 
-from ragen.config import Config, load_config
+from ragen.config import load_config
 from ragen.errors import ConfigError, reporting_errors
 from ragen.files import read_object
 from ragen.legacy.settings import check_env, read_settings
 from ragen.legacy.translate import translate
-from ragen.sweeps.backend import LocalBackend
-from ragen.sweeps.plan import check_ready
-from ragen.sweeps.results import SummaryLog, outcome_before, write_result
-from ragen.sweeps.run import DONE, Outcome, Run, read_records, shell_line
-from ragen.sweeps.scheduler import Scheduler
-from ragen.sweeps.slots import Machine, Slot, cut_slots, find_machine
-from ragen.sweeps.view import make_view
+from ragen.sweeps.driver import drive
+from ragen.sweeps.results import Outcome, score_of
+from ragen.sweeps.run import DONE, Run, shell_line
+from ragen.sweeps.slots import Slot, cut_slots, find_machine
 from ragen.tracking.console import console, print_table
-from ragen.tracking.names import SCORE, VALIDATION, by_tag
 from ragen.tracking.rundir import write_atomic
-from ragen.trainer.checkpoint import LATEST
 
 DEFAULT_MODEL = "Qwen/Qwen2.5-3B-Instruct"
 GROUPS: dict[int, dict[str, tuple[str, ...]]] = {
@@ -108,44 +102,30 @@ def search(args: argparse.Namespace, argv: Sequence[str]) -> int:
             "Every GPU needs an episode: make micro_batch_size at least n_gpus, and n_gpus at least 1."
         )
     slots = find_slots(args)
-    planned = plan(args)
-    runs = [run for run, _, _ in planned]
-    done = {run.name: outcome_before(run) for run in runs if run.is_done()}
-    if args.dry_run:
-        for run in runs:
-            note = " (done before)" if run.name in done else ""
-            print(f"\n# {run.name}{note}, log {run.log}\n{shell_line(run.command)}")
-        return 0
-    for run in runs:
-        check_folder(run)
-    check_ready([(run, config) for run, config, _ in planned])
-    path = LOGS / f"hyperparam_search_{args.exp_base_name}_{time.strftime('%Y%m%d_%H%M%S')}.log"
-    summary = SummaryLog(path, [f"=== bash scripts/hyperparam_search.sh {shell_line(argv)} ==="])
-    for run in runs:
-        if run.name in done:
-            summary.add(with_score(run), done[run.name])
-
-    def on_end(run: Run, outcome: Outcome) -> None:
-        write_result(with_score(run), outcome)
-        summary.add(with_score(run), outcome)
-
-    scheduler = Scheduler(runs, LocalBackend(slots), view=make_view(), on_end=on_end)
-    scheduler.skip(done)
-    ended_by = scheduler.work()
-    outcomes = {state.run.name: state.outcome for state in scheduler.states}
-    summary.finish(outcomes, [with_score(run) for run in runs])
-    print(f"Summary: {path}")
-    if ended_by is not None:
-        print("Interrupted. The same command goes on with the runs that have not ended.", file=sys.stderr)
-        return 128 + ended_by
-    return conclude(args, [(run, params) for run, _, params in planned], outcomes)
+    candidates = plan(args)
+    outcomes = drive(
+        [candidate.run for candidate in candidates],
+        slots,
+        title=f"Search group {args.search_group}, {args.env_name}",
+        header=[f"=== bash scripts/hyperparam_search.sh {shell_line(argv)} ==="],
+        summary=LOGS / f"hyperparam_search_{args.exp_base_name}_{time.strftime('%Y%m%d_%H%M%S')}.log",
+        is_dry=args.dry_run,
+    )
+    return 0 if outcomes is None else store_best(args, candidates, outcomes)
 
 
 # --- the plan
 
 
-def plan(args: argparse.Namespace) -> list[tuple[Run, Config, Params]]:
-    """Every combination of the group's values as a run, with its configuration and parameters."""
+class Candidate(NamedTuple):
+    """A run with all its hyper-parameters, searched and fixed."""
+
+    run: Run
+    params: Params
+
+
+def plan(args: argparse.Namespace) -> list[Candidate]:
+    """Every combination of the group's values."""
     grid = GROUPS[args.search_group]
     for name in grid:
         if getattr(args, name) is not None:
@@ -154,7 +134,7 @@ def plan(args: argparse.Namespace) -> list[tuple[Run, Config, Params]]:
         if any(override.startswith(f"{legacy_key(name)}=") for override in args.overrides):
             raise ConfigError(f"{legacy_key(name)} is an option of the search: use --{name}.")
     fixed = fixed_values(args)
-    planned = []
+    candidates = []
     for values in itertools.product(*grid.values()):
         chosen = dict(zip(grid, values, strict=True))
         params = {name: chosen.get(name, fixed.get(name, "")) for name in DEFAULTS}
@@ -179,9 +159,11 @@ def plan(args: argparse.Namespace) -> list[tuple[Run, Config, Params]]:
             run_dir=Path(config.trainer.default_local_dir),
             total_steps=config.trainer.total_training_steps,
             fields=chosen,
+            has_score=True,
+            config=config,
         )
-        planned.append((run, config, params))
-    return planned
+        candidates.append(Candidate(run, params))
+    return candidates
 
 
 def fixed_values(args: argparse.Namespace) -> Params:
@@ -210,20 +192,9 @@ def read_best(group: int, args: argparse.Namespace) -> Params:
     return {name: f"{record[name]:g}" for name in GROUPS[group]}
 
 
-def check_folder(run: Run) -> None:
-    """A run must not go on from checkpoints of another command."""
-    if (run.run_dir / LATEST).exists() and not run.is_last_command():
-        raise ConfigError(
-            f"{run.run_dir} holds checkpoints of another command, from which this run would go on. "
-            "Use another --exp_base_name, or remove the folder."
-        )
-
-
 def find_slots(args: argparse.Namespace) -> list[Slot]:
     """Groups of n_gpus GPUs that nobody else uses; one of them without --parallel."""
-    machine: Machine = find_machine(None)
-    if machine.note:
-        print(machine.note)
+    machine = find_machine(None)
     if not machine.gpus:
         return [Slot(devices="", size=args.n_gpus, label=f"{args.n_gpus}xCPU")]
     busy = busy_gpus()
@@ -251,29 +222,15 @@ def busy_gpus() -> set[str]:
 # --- the result
 
 
-def score_of(run: Run) -> float | None:
-    """The score of the last validation, the mean over its environments."""
-    for record in reversed(read_records(run.run_dir)):
-        if scores := by_tag(record, VALIDATION, SCORE).values():
-            return fmean(scores)
-    return None
-
-
-def with_score(run: Run) -> Run:
-    """The run with its score in its result line."""
-    score = score_of(run)
-    return replace(run, fields={**run.fields, "score": "N/A" if score is None else f"{score:.4f}"})
-
-
-def conclude(args: argparse.Namespace, runs: Sequence[tuple[Run, Params]], outcomes: Mapping[str, Outcome]) -> int:
+def store_best(args: argparse.Namespace, candidates: Sequence[Candidate], outcomes: Mapping[str, Outcome]) -> int:
     """Show the scores and store the best setting; without a score of every run there is no best."""
-    scored = [(score_of(run) if outcomes[run.name].status in DONE else None, run, params) for run, params in runs]
+    scored = [(score_of(run) if outcomes[run.name].status in DONE else None, run, params) for run, params in candidates]
     rows = [[run.name, "failed" if score is None else f"{score:.4f}"] for score, run, _ in scored]
     print_table(f"Search group {args.search_group}, {args.env_name}", ("run", "validation score"), rows)
     failed = [run for score, run, _ in scored if score is None]
     if failed:
         print(
-            f"error: {len(failed)} of {len(runs)} runs have no score, the first: {failed[0].log}. Nothing is stored; "
+            f"error: {len(failed)} of {len(scored)} runs have no score, the first: {failed[0].log}. Nothing is stored; "
             "the same command runs them again.",
             file=sys.stderr,
         )

@@ -16,11 +16,9 @@ from typing import NamedTuple
 from ragen.algorithms.statistics import Estimate, difference, over_seeds
 from ragen.config.load import load_config
 from ragen.sft.config import SECTION
-from ragen.sweeps.backend import LocalBackend
-from ragen.sweeps.run import DONE, Outcome, Run, read_records, shell_line
-from ragen.sweeps.scheduler import Scheduler
+from ragen.sweeps.driver import drive
+from ragen.sweeps.run import DONE, Run, read_records, shell_line
 from ragen.sweeps.slots import Slot
-from ragen.sweeps.view import make_view
 from ragen.tracking.names import GREEDY_VALIDATION, VALIDATION
 from ragen.tracking.rundir import write_atomic
 from ragen.tracking.validation import success_by_tag
@@ -160,13 +158,8 @@ def study(out: Path, overrides: Sequence[str], *, num_seeds: int, num_slots: int
         load_config(game.config_name, [word for word in overrides if not word.startswith(SECTION)])
     runs = plan(out, range(1, num_seeds + 1), overrides)
     slots = [Slot(devices="", size=1, label="1xCPU") for _ in range(num_slots)]
-    backend = LocalBackend(slots)
-    scheduler = Scheduler(list(runs.values()), backend, view=make_view(), on_end=lambda run, outcome: None)
-    scheduler.skip({run.name: Outcome(status="success") for run in runs.values() if run.is_done()})
-    if (ended_by := scheduler.work()) is not None:
-        print("Interrupted. The same command goes on with the runs that have not ended.", file=sys.stderr)
-        return 128 + ended_by
-    failed = [state.run for state in scheduler.states if state.outcome.status not in DONE]
+    outcomes = drive(list(runs.values()), slots, title="study") or {}
+    failed = [run for run in runs.values() if outcomes[run.name].status not in DONE]
     if failed:
         print(f"error: {len(failed)} of {len(runs)} runs failed, the first: {failed[0].log}", file=sys.stderr)
         return 1

@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ragen.algorithms.statistics import Estimate, over_seeds
-from ragen.sweeps.run import DONE, Outcome, Run, read_records
+from ragen.sweeps.results import Outcome
+from ragen.sweeps.run import DONE, Run, read_records
 from ragen.tracking.validation import mean_success, read_validation
 
 

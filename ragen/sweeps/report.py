@@ -13,7 +13,8 @@ from typing import Any
 from ragen.errors import MissingExtra
 from ragen.sweeps.conditions import Condition, endings, interval_name, read_conditions
 from ragen.sweeps.figure import draw
-from ragen.sweeps.run import TIMES, Outcome, Run, read_records
+from ragen.sweeps.results import TIMES, Outcome
+from ragen.sweeps.run import Run, read_records
 from ragen.tracking.rundir import write_atomic
 
 

@@ -1,69 +1,144 @@
-"""The result line of every run and the summary log of a sweep."""
+"""How runs ended: `<name>.result.json`, the result line of people, and the summary log of a list of runs.
+
+Nothing reads the line back. Everything but wall time and device is read from the run directory.
+"""
 
 from __future__ import annotations
 
-import re
+import json
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from statistics import fmean
 
-from ragen.sweeps.run import STATUS_OF_STATE, TIMES, Outcome, Run, outcome_of, read_state
+from ragen.errors import NOTHING_LEARNED
+from ragen.files import read_object
+from ragen.sweeps.run import STATUS_OF_STATE, Run, Status, read_records, read_state
+from ragen.tracking.names import SCORE, VALIDATION, by_tag, seconds
 from ragen.tracking.rundir import read_status, write_atomic
 
+TIMES = {"train_time": seconds("train_total"), "eval_time": seconds("eval_total"), "total_time": seconds("total")}
+"""Field of a result line -> metric of the last step."""
 
-def result_line(run: Run, outcome: Outcome) -> str:
-    """kl=0.01 | filter=nofilter | include_zero=True | train_time=61.20s | ... | gpu=1xH100 | status=success"""
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Outcome:
+    """How a run ended; `<name>.result.json` holds the same fields."""
+
+    status: Status
+    fields: Mapping[str, str] = field(default_factory=dict)
+    """What the result line begins with: the value, a seed, a score."""
+    early_stop: str | None = None
+    """The rule that ended it, as in the metric early_stopped/<rule>."""
+    times: Mapping[str, float] = field(default_factory=dict)
+    """train_time, eval_time and total_time in seconds, as far as the run logged them."""
+    wall_time: float | None = None
+    device: str = "N/A"
+    """Number and model of the GPUs, as in 4xH100."""
+    last_lines: tuple[str, ...] = ()
+    """The end of the log of a run that failed."""
+
+    @property
+    def line(self) -> str:
+        """kl=0.01 | filter=nofilter | include_zero=True | train_time=61.20s | ... | gpu=1xH100 | status=success"""
+        fields = dict(self.fields)
+        for name in TIMES:
+            fields[name] = f"{self.times[name]:.2f}s" if name in self.times else "N/A"
+        fields["wall_time"] = "N/A" if self.wall_time is None else f"{self.wall_time:.0f}s"
+        fields |= {"gpu": self.device, "status": self.status}
+        if self.early_stop:
+            fields["early_stop"] = self.early_stop
+        return " | ".join(f"{name}={value}" for name, value in fields.items())
+
+    @property
+    def text(self) -> str:
+        """The line; below it, indented, the last lines of a run that failed."""
+        return f"{self.line}\n" + (f"    {' / '.join(self.last_lines)}\n" if self.last_lines else "")
+
+
+def missing(run: Run) -> Outcome:
+    """The outcome of a run that has not ended."""
+    return Outcome(status="missing", fields=fields_of(run))
+
+
+def never_started(run: Run, error: str) -> Outcome:
+    return Outcome(status="fail", fields=fields_of(run), last_lines=(f"cannot be started: {error}",))
+
+
+def outcome_of(run: Run, *, exit_code: int, wall_time: float, device: str) -> Outcome:
+    """How a run ended, by its own status.json; a command that failed otherwise has failed whatever is there."""
+    status = STATUS_OF_STATE.get(read_state(run.run_dir) or "", "fail")
+    # An early stop is a result, also where nothing was learned and the command says so by its exit code.
+    if exit_code not in ((0, NOTHING_LEARNED) if status == "early_stopped" else (0,)):
+        status = "fail"
+    last = (read_records(run.run_dir) or [{}])[-1]
+    return Outcome(
+        status=status,
+        fields=fields_of(run),
+        early_stop=read_status(run.run_dir)["early_stop"] if status == "early_stopped" else None,
+        times={name: last[metric] for name, metric in TIMES.items() if metric in last},
+        wall_time=wall_time,
+        device=device,
+        last_lines=tail(run.log) if status == "fail" else (),
+    )
+
+
+def fields_of(run: Run) -> dict[str, str]:
     fields = dict(run.fields)
     if run.seed > 1:
         fields["seed"] = str(run.seed)
-    for name in TIMES:
-        seconds = outcome.times.get(name)
-        fields[name] = "N/A" if seconds is None else f"{seconds:.2f}s"
-    fields["wall_time"] = "N/A" if outcome.wall_time is None else f"{outcome.wall_time:.0f}s"
-    fields |= {"gpu": outcome.device, "status": outcome.status}
-    if outcome.early_stop:
-        fields["early_stop"] = outcome.early_stop
-    return " | ".join(f"{name}={value}" for name, value in fields.items())
+    if run.has_score:
+        score = score_of(run)
+        fields["score"] = "N/A" if score is None else f"{score:.4f}"
+    return fields
 
 
-def result_text(run: Run, outcome: Outcome) -> str:
-    """The result line; below it, indented, the last lines of a run that failed."""
-    lines = [result_line(run, outcome)]
-    if outcome.last_lines:
-        lines.append("    " + " / ".join(outcome.last_lines))
-    return "\n".join(lines) + "\n"
+def score_of(run: Run) -> float | None:
+    """The score of the last validation, the mean over its environments."""
+    for record in reversed(read_records(run.run_dir)):
+        if scores := by_tag(record, VALIDATION, SCORE):
+            return fmean(scores.values())
+    return None
+
+
+def tail(log: Path, num_lines: int = 2) -> tuple[str, ...]:
+    """The last lines of a log that say something."""
+    if not log.is_file():
+        return ()
+    lines = [line.strip() for line in log.read_text(errors="replace").splitlines() if line.strip()]
+    return tuple(line[:300] for line in lines[-num_lines:])
 
 
 def write_result(run: Run, outcome: Outcome) -> None:
-    write_atomic(run.result, result_text(run, outcome))
+    write_atomic(run.result_record, json.dumps({"name": run.name, **asdict(outcome)}, indent=2) + "\n")
+    write_atomic(run.result, outcome.text)
 
 
 def outcome_before(run: Run) -> Outcome:
-    """How a run ended that a former sweep made. Only the sweep knows wall time and device: its result line has them.
+    """How a run ended that an earlier driver started. Only the driver knows wall time and device: its record has them.
 
-    A sweep that was killed right after the run ended has left none; then the trainer's clock counts.
+    A driver that was killed right after the run ended has left none; then the trainer's clock counts.
     """
     assert read_state(run.run_dir) in STATUS_OF_STATE, f"{run.run_dir} has not ended"
-    text = run.result.read_text() if run.result.exists() else ""
-    fields = dict(part.split("=", 1) for part in text.strip().split(" | ") if "=" in part)
-    match = re.fullmatch(r"(\d+)s", fields.get("wall_time", ""))
-    wall_time = float(match[1]) if match else float(read_status(run.run_dir)["seconds"])
-    return outcome_of(run, exit_code=0, wall_time=wall_time, device=fields.get("gpu", "N/A"))
+    record = read_object(run.result_record) if run.result_record.exists() else {}
+    wall_time = record.get("wall_time") or float(read_status(run.run_dir)["seconds"])
+    return outcome_of(run, exit_code=0, wall_time=wall_time, device=record.get("device", "N/A"))
 
 
 class SummaryLog:
     """A header, a line per run as it ends, and at the end all of them in the order of the values."""
 
     def __init__(self, path: Path, header: Sequence[str]) -> None:
-        self._path = path
+        self.path = path
         write_atomic(path, "\n".join(header) + "\n\n")
 
-    def add(self, run: Run, outcome: Outcome) -> None:
-        self._append(result_text(run, outcome))
+    def add(self, *outcomes: Outcome) -> None:
+        self._append("".join(outcome.text for outcome in outcomes))
 
-    def finish(self, outcomes: Mapping[str, Outcome], runs: Sequence[Run]) -> None:
-        lines = [result_text(run, outcomes[run.name]) for run in runs]
-        self._append("\n=== Summary ===\n" + "".join(lines))
+    def finish(self, outcomes: Sequence[Outcome]) -> None:
+        self._append("\n=== Summary ===\n")
+        self.add(*outcomes)
 
     def _append(self, text: str) -> None:
-        with self._path.open("a", encoding="utf-8") as file:
+        with self.path.open("a", encoding="utf-8") as file:
             file.write(text)

@@ -1,4 +1,4 @@
-"""A run of a sweep: what is started, where it writes, how it stands and how it ended.
+"""A run: what is started, where it writes and how far it is. Sweeps, helpers, the study and the search make them.
 
 Everything is read from the run directory (metrics.jsonl, status.json); console text is for people.
 """
@@ -12,9 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from ragen.errors import NOTHING_LEARNED
+from ragen.config import Config
 from ragen.tracking.lock import RunLock
-from ragen.tracking.names import seconds
 from ragen.tracking.rundir import read_metrics, read_status, write_atomic
 from ragen.tracking.validation import mean_success
 
@@ -25,16 +24,13 @@ Status = Literal["success", "early_stopped", "fail", "missing"]
 DONE: tuple[Status, ...] = ("success", "early_stopped")
 STATUS_OF_STATE: dict[str, Status] = {"finished": "success", "early_stopped": "early_stopped"}
 
-TIMES = {"train_time": seconds("train_total"), "eval_time": seconds("eval_total"), "total_time": seconds("total")}
-"""Field of a result line -> metric of the last step."""
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Run:
-    """One training run of a sweep."""
+    """One command with a run directory."""
 
     name: str
-    """Its experiment name, which no other run of the sweep has."""
+    """Its experiment name, which no other run of the list has."""
     command: tuple[str, ...]
     """Program and arguments; {devices} stands for the GPU ids of the slot."""
     log: Path
@@ -48,10 +44,18 @@ class Run:
     """1 is the plain run; 2, 3, ... repeat it with other random numbers."""
     fields: Mapping[str, str] = field(default_factory=dict)
     """What its result line begins with."""
+    has_score: bool = False
+    """Whether its result line names the score of the last validation, too."""
+    config: Config | None = None
+    """What its command leads to, where that is one training run; it is checked before anything is started."""
 
     @property
     def result(self) -> Path:
         return self.log.with_suffix(".result")
+
+    @property
+    def result_record(self) -> Path:
+        return self.log.with_suffix(".result.json")
 
     @property
     def command_file(self) -> Path:
@@ -73,10 +77,11 @@ class Run:
         return _arguments(shlex.split(self.command_file.read_text())) if self.command_file.exists() else None
 
     def begin(self, devices: str) -> None:
-        """Note the command. What a run with another command said about itself is put away."""
+        """Note the command. What another command left about itself is removed."""
         self.log.parent.mkdir(parents=True, exist_ok=True)
         with RunLock(self.run_dir):  # another process may be at work there
-            self.result.unlink(missing_ok=True)
+            for file in (self.result, self.result_record):
+                file.unlink(missing_ok=True)
             if not self.is_last_command():
                 # First, so that a kill right here leaves no finished state beside a command that never ran.
                 (self.run_dir / "status.json").unlink(missing_ok=True)
@@ -94,63 +99,12 @@ def _arguments(command: Sequence[str]) -> list[str]:
     return [argument for argument in command[1:] if not argument.startswith("system.CUDA_VISIBLE_DEVICES=")]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Outcome:
-    """How a run ended."""
-
-    status: Status
-    early_stop: str | None = None
-    """The rule that ended it, as in the metric early_stopped/<rule>."""
-    times: Mapping[str, float] = field(default_factory=dict)
-    """train_time, eval_time and total_time in seconds, as far as the run logged them."""
-    wall_time: float | None = None
-    device: str = "N/A"
-    """Number and model of the GPUs, as in 4xH100."""
-    last_lines: tuple[str, ...] = ()
-    """The end of the log of a run that failed."""
-
-
-MISSING = Outcome(status="missing")
-
-
-def outcome_of(run: Run, *, exit_code: int, wall_time: float | None, device: str) -> Outcome:
-    """How a run ended, by its own status.json; a command that failed otherwise has failed whatever is there."""
-    status = STATUS_OF_STATE.get(read_state(run.run_dir) or "", "fail")
-    # An early stop is a result, also where nothing was learned and the command says so by its exit code.
-    if exit_code not in ((0, NOTHING_LEARNED) if status == "early_stopped" else (0,)):
-        status = "fail"
-    records = read_records(run.run_dir)
-    last = records[-1] if records else {}
-    return Outcome(
-        status=status,
-        early_stop=read_status(run.run_dir)["early_stop"] if status == "early_stopped" else None,
-        times={name: last[metric] for name, metric in TIMES.items() if metric in last},
-        wall_time=wall_time,
-        device=device,
-        last_lines=tail(run.log) if status == "fail" else (),
-    )
-
-
 def read_state(run_dir: Path) -> str | None:
     return read_status(run_dir)["state"] if (run_dir / "status.json").is_file() else None
 
 
 def read_records(run_dir: Path) -> list[dict[str, Any]]:
     return read_metrics(run_dir) if (run_dir / "metrics.jsonl").is_file() else []
-
-
-def tail(log: Path, num_lines: int = 2) -> tuple[str, ...]:
-    """The last lines of a log that say something."""
-    if not log.is_file():
-        return ()
-    lines = [line.strip() for line in log.read_text(errors="replace").splitlines() if line.strip()]
-    return tuple(line[:300] for line in lines[-num_lines:])
-
-
-def success_of(record: Mapping[str, Any]) -> float | None:
-    """Validation success of a step, the mean over its tags; None at steps without validation."""
-    estimate = mean_success(record)
-    return estimate.mean if estimate else None
 
 
 class Progress:
@@ -163,8 +117,8 @@ class Progress:
         self.success: float | None = None
         self.validated_step: int | None = None
 
-    def forget(self) -> None:
-        """What lies there now is of a former run."""
+    def skip_existing(self) -> None:
+        """The metrics that are there now belong to an earlier run."""
         self._seen = self._version()
 
     def _version(self) -> tuple[int, int] | None:
@@ -181,5 +135,5 @@ class Progress:
         self._seen = version
         for record in read_metrics(self._metrics):
             self.step = record["step"]
-            if (success := success_of(record)) is not None:
-                self.success, self.validated_step = success, record["step"]
+            if (success := mean_success(record)) is not None:
+                self.success, self.validated_step = success.mean, record["step"]

@@ -11,7 +11,8 @@ from typing import Literal, Protocol
 
 from ragen.errors import RagenError
 from ragen.sweeps.backend import Backend, Job
-from ragen.sweeps.run import MISSING, Outcome, Progress, Run, Status, outcome_of
+from ragen.sweeps.results import Outcome, missing, never_started, outcome_of
+from ragen.sweeps.run import Progress, Run, Status
 
 POLL_S = 0.25
 
@@ -25,13 +26,13 @@ class RunState:
 
     run: Run
     progress: Progress
+    outcome: Outcome
     phase: Phase = "queued"
     job: Job | None = None
     device: str = ""
     started_at: float | None = None
     seconds: float | None = None
     """Time it ran, when it has ended."""
-    outcome: Outcome = MISSING
 
 
 class View(Protocol):
@@ -50,7 +51,7 @@ class Scheduler:
     ) -> None:
         names = [run.name for run in runs]
         assert len(set(names)) == len(names), f"two runs have the same name: {sorted(names)}"
-        self.states = [RunState(run, Progress(run)) for run in runs]
+        self.states = [RunState(run, Progress(run), missing(run)) for run in runs]
         self._backend, self._view, self._on_end = backend, view, on_end
 
     def skip(self, done: dict[str, Outcome]) -> None:
@@ -79,11 +80,11 @@ class Scheduler:
     def _start(self) -> None:
         for state in self.states:
             if state.phase == "queued" and state.job is None and self._backend.has_room():
-                state.progress.forget()
+                state.progress.skip_existing()
                 try:
                     state.job = self._backend.start(state.run)
                 except (OSError, RagenError) as error:
-                    self._end(state, never_started(str(error)))
+                    self._end(state, never_started(state.run, str(error)))
 
     def _look(self, *, is_stopped: bool = False) -> None:
         for state in self.states:
@@ -98,7 +99,7 @@ class Scheduler:
                 continue
             state.seconds = ended.wall_time
             if ended.error:
-                self._end(state, never_started(ended.error))
+                self._end(state, never_started(state.run, ended.error))
                 continue
             outcome = outcome_of(
                 state.run, exit_code=ended.exit_code, wall_time=ended.wall_time, device=state.device or "N/A"
@@ -111,10 +112,6 @@ class Scheduler:
     def _end(self, state: RunState, outcome: Outcome) -> None:
         state.outcome, state.phase = outcome, PHASE_OF_STATUS[outcome.status]
         self._on_end(state.run, outcome)
-
-
-def never_started(error: str) -> Outcome:
-    return Outcome(status="fail", last_lines=(f"cannot be started: {error}",))
 
 
 @contextmanager

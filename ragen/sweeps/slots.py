@@ -35,30 +35,33 @@ class Machine:
     models: dict[str, str]
     """Id -> short model name, as far as nvidia-smi knows it."""
     is_cpu: bool
-    note: str = ""
-    """What the user should know about how this was found."""
 
 
 def find_machine(wanted: Sequence[str] | None) -> Machine:
-    """The GPUs that were asked for, or all there are. An explicit list makes slots on a CPU, too."""
+    """The GPUs that were asked for, or all there are; prints how they were found where that is not plain.
+
+    An explicit list makes slots on a CPU, too.
+    """
     models = ask_nvidia_smi()
     is_cpu = not models and not has_cuda()
-    if wanted is not None:
-        note = f"No CUDA device: the slots {', '.join(wanted)} share the CPU." if is_cpu else ""
-        return Machine(gpus=tuple(wanted), models=models, is_cpu=is_cpu, note=note)
+    gpus, note = tuple(wanted or models), ""
     # A batch system says in this variable which GPUs are ours; nvidia-smi lists those of others, too.
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-    if visible is not None and not is_cpu and (gpus := split_list(visible)) != ("-1",) and gpus:
-        return Machine(gpus=gpus, models=models, is_cpu=False, note=f"GPUs of CUDA_VISIBLE_DEVICES: {visible}")
-    if visible is not None and not is_cpu:
-        note = "CUDA_VISIBLE_DEVICES names no GPU: one run at a time on the CPU."
-        return Machine(gpus=(), models={}, is_cpu=True, note=note)
-    if is_cpu:
-        return Machine(gpus=(), models={}, is_cpu=True, note="No CUDA device: one run at a time on the CPU.")
-    if models:
-        return Machine(gpus=tuple(models), models=models, is_cpu=False)
-    note = f"warning: nvidia-smi lists no GPUs, so {','.join(FALLBACK)} are assumed. Name them with --gpus."
-    return Machine(gpus=FALLBACK, models={}, is_cpu=False, note=note)
+    if wanted is not None:
+        note = f"No CUDA device: the slots {', '.join(wanted)} share the CPU." if is_cpu else ""
+    elif is_cpu:
+        note = "No CUDA device: one run at a time on the CPU."
+    elif visible is not None:
+        gpus, note = split_list(visible), f"GPUs of CUDA_VISIBLE_DEVICES: {visible}"
+        if gpus in ((), ("-1",)):
+            gpus, is_cpu = (), True
+            note = "CUDA_VISIBLE_DEVICES names no GPU: one run at a time on the CPU."
+    elif not models:
+        gpus = FALLBACK
+        note = f"warning: nvidia-smi lists no GPUs, so {','.join(FALLBACK)} are assumed. Name them with --gpus."
+    if note:
+        print(note)
+    return Machine(gpus=gpus, models=models, is_cpu=is_cpu)
 
 
 def cut_slots(machine: Machine, gpus_per_run: int) -> list[Slot]:

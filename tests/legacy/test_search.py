@@ -43,7 +43,9 @@ def here(tmp_path, monkeypatch):
 
 
 def test_a_run_is_a_legacy_command(here):
-    run, config, _ = planned("--search_group", "1", "--exp_base_name=try", "--micro_batch_size", "4")[1]
+    run, _ = planned("--search_group", "1", "--exp_base_name=try", "--micro_batch_size", "4")[1]
+    config = run.config
+    assert config is not None
     assert run.name == "try_train_batch_size_4_n_rollout_8"
     assert run.command[1:4] == ("-m", "ragen.legacy", "two_armed_bandit")
     assert run.log == Path("log/terminal/hyper_param_search_logs/exp_try_train_batch_size_4_n_rollout_8.log")
@@ -62,12 +64,12 @@ def test_earlier_groups_give_their_best_unless_a_value_is_given(here, capsys):
         Path(BEST.format(1)),
         json.dumps({"env_name": "sokoban", "base_model": search.DEFAULT_MODEL, "train_batch_size": 16, "n_rollout": 4}),
     )
-    _, _, params = planned("--search_group", "3")[0]
+    _, params = planned("--search_group", "3")[0]
     assert (params["train_batch_size"], params["n_rollout"], params["actor_lr"]) == ("16", "4", "1e-6")
     out = capsys.readouterr().out
     assert "found with env_name=sokoban, not two_armed_bandit" in out
     assert "group 2 has not been searched here" in out
-    _, _, params = planned("--search_group", "3", "--n_rollout", "8", "--temperature", "0.5")[0]
+    _, params = planned("--search_group", "3", "--n_rollout", "8", "--temperature", "0.5")[0]
     assert (params["train_batch_size"], params["n_rollout"], params["temperature"]) == ("16", "8", "0.5")
 
 

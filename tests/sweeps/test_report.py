@@ -11,13 +11,15 @@ import pytest
 from ragen.algorithms.statistics import Estimate, proportion_interval
 from ragen.sweeps.conditions import interval_name, over_runs, read_conditions
 from ragen.sweeps.report import write_report
-from ragen.sweeps.run import MISSING, Outcome, Run
+from ragen.sweeps.results import Outcome
+from ragen.sweeps.run import Run
 from ragen.tracking.rundir import RunDir
 
 CONFIG = "es_manager: {val: {group_size: 1, env_configs: {tags: [CoordSokoban], n_groups: [100]}}}"
 SUCCESS = Outcome(status="success", times={"train_time": 61.25}, wall_time=70.4, device="1xH100")
 EARLY = Outcome(status="early_stopped", early_stop="reward_variance_collapse", times={"train_time": 20.0})
 FAIL = Outcome(status="fail", last_lines=("x",))
+MISSING = Outcome(status="missing")
 
 
 def make_run(folder: Path, value: str, seed: int, successes: dict[int, float]) -> Run:

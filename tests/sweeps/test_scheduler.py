@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import os
 import signal
 import subprocess
@@ -17,8 +18,8 @@ import pytest
 from rich.console import Console
 
 from ragen.sweeps.backend import LocalBackend
-from ragen.sweeps.results import outcome_before, result_text
-from ragen.sweeps.run import Outcome, Run, shell_line
+from ragen.sweeps.results import Outcome, fields_of, outcome_before, write_result
+from ragen.sweeps.run import Run, shell_line
 from ragen.sweeps.scheduler import Scheduler
 from ragen.sweeps.slots import Slot
 from ragen.sweeps.view import LineView, TableView, make_view
@@ -75,14 +76,14 @@ def test_every_run_comes_to_its_own_end(tmp_path):
 def test_result_lines(tmp_path):
     runs = {run.name: run for run in runs_of_all_kinds(tmp_path)}
     outcomes, _, _ = work(list(runs.values()))
-    lines = {name: result_text(runs[name], replace(outcomes[name], wall_time=7.4)) for name in runs}
+    lines = {name: replace(outcomes[name], wall_time=7.4).text for name in runs}
     times = "train_time=1.50s | eval_time=N/A | total_time=2.00s | wall_time=7s"
     assert lines["good"] == f"value=good | {times} | gpu=1xH100 | status=success\n"
     assert lines["early"].endswith(" | status=early_stopped | early_stop=reward_variance_collapse\n")
     unknown = "train_time=N/A | eval_time=N/A | total_time=N/A | wall_time=7s"
     assert lines["bad"] == f"value=bad | {unknown} | gpu=1xH100 | status=fail\n    about to fail / no such model\n"
-    repeated = replace(runs["good"], seed=2)
-    assert result_text(repeated, outcomes["good"]).startswith("value=good | seed=2 | train_time=1.50s")
+    assert fields_of(replace(runs["good"], seed=2)) == {"value": "good", "seed": "2"}
+    assert fields_of(replace(runs["good"], has_score=True)) == {"value": "good", "score": "N/A"}
 
 
 def test_a_run_that_cannot_be_started_stops_nobody(tmp_path):
@@ -140,7 +141,7 @@ def test_a_former_end_does_not_outlive_the_next_start(tmp_path):
     other = replace(run, command=(*run.command, "--more"))
     other.begin("0")
     assert not other.is_done()
-    assert not run.result.exists()
+    assert not run.result.exists() and not run.result_record.exists()
 
 
 def test_a_run_in_progress_is_not_started_a_second_time(tmp_path):
@@ -165,8 +166,13 @@ def test_a_run_in_progress_is_not_started_a_second_time(tmp_path):
 def test_the_outcome_of_a_run_of_a_former_sweep(tmp_path):
     run = script_run(tmp_path, "a", writing(tmp_path / "runs/a", "early_stopped", early_stop="low_validation_success"))
     outcomes, _, _ = work([run])
-    assert outcome_before(run).wall_time == 1.0, "without a result line the trainer's clock counts"
-    run.result.write_text(result_text(run, replace(outcomes["a"], wall_time=42.0)))
+    assert outcome_before(run).wall_time == 1.0, "without a record the trainer's clock counts"
+    run.result.write_text("value=a | wall_time=7s | gpu=8xH100 | status=success")
+    assert (outcome_before(run).wall_time, outcome_before(run).device) == (1.0, "N/A"), "the line is for people"
+    write_result(run, replace(outcomes["a"], wall_time=42.0))
+    record = json.loads(run.result_record.read_text())
+    assert (record["name"], record["status"], record["fields"]) == ("a", "early_stopped", {"value": "a"})
+    assert run.result.read_text() == replace(outcomes["a"], wall_time=42.0).text
     before = outcome_before(run)
     assert (before.status, before.early_stop) == ("early_stopped", "low_validation_success")
     assert (before.wall_time, before.device, before.times["train_time"]) == (42.0, "1xH100", 1.5)

@@ -138,7 +138,8 @@ def test_a_terminated_sweep_ends_its_runs_and_says_how_to_go_on(tmp_path):
     assert sweep.returncode == 128 + signal.SIGTERM
     assert not processes_in(tmp_path)
     assert read_status(run)["state"] == "interrupted"
-    assert "Go on with: ragen sweep kl --kl-values 0,0.01" in output and output.strip().endswith("--skip-done")
+    assert "Interrupted by SIGTERM: no run is left behind, and `ragen sweep kl --kl-values 0,0.01" in output
+    assert output.strip().endswith("--skip-done` resumes.")
     block = (tmp_path / "logs/kl_sweep_tiny.log").read_text().partition("=== Summary ===\n")[2]
     assert [fields_of(line)["status"] for line in block.splitlines()] == ["missing", "missing"]
 
