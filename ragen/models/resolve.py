@@ -46,7 +46,7 @@ def resolve_model(name: str, *, env_types: Sequence[str] = ()) -> Path | str:
     near = difflib.get_close_matches(name, known, n=1)
     hint = f" Did you mean {near[0]!r}?" if near else ""
     raise ModelUnavailable(
-        f"{name!r} is no local directory, no catalogue model and no hub name (org/name).{hint} " + what_else()
+        f"{name!r} is neither a local directory nor a catalogue model nor a hub name (org/name).{hint} " + what_else()
     )
 
 
@@ -73,7 +73,9 @@ def resolve_tiny(name: str, *, env_types: Sequence[str]) -> Path:
 
 def tiny_family(env_types: Sequence[str]) -> str:
     if not env_types:
-        raise ConfigError("'tiny' depends on the environment, and none is given here. Say which: tiny/sokoban, say.")
+        raise ConfigError(
+            "'tiny' depends on the environment, and none is given here. Name one, for example tiny/sokoban."
+        )
     family_of = {env_type: family for family, types in TINY_FAMILIES.items() for env_type in types}
     if unknown := sorted(set(env_types) - set(family_of)):
         raise ConfigError(
@@ -97,7 +99,7 @@ def tiny_names() -> list[str]:
 
 
 def checked_directory(path: Path) -> Path:
-    """The directory itself if a model lies in it; otherwise an error that names the place one should have given."""
+    """The directory itself if a model lies in it; otherwise an error that names the path one should have given."""
     if not path.exists():
         raise ModelUnavailable(f"The model directory {path} does not exist. " + what_else())
     if path.is_file():
@@ -116,7 +118,7 @@ def checked_directory(path: Path) -> Path:
         raise ConfigError(f"{path} is a LoRA adapter, not a whole model. Merge it into its base model first.")
     if (path / "tokenizer.json").is_file():
         raise ConfigError(f"{path} holds a tokenizer and no model: config.json is missing. " + what_else())
-    raise ConfigError(f"{path} is no Hugging Face directory: config.json is missing. " + what_else())
+    raise ConfigError(f"{path} is not a Hugging Face directory: config.json is missing. " + what_else())
 
 
 def inner_model(path: Path) -> Path | None:
@@ -172,7 +174,7 @@ def resolve_hub(name: str) -> Path | str:
         why = ask_hub(name)
     if not why:
         return name
-    raise ModelUnavailable(f"The model {name} cannot be had: {why}. " + what_else())
+    raise ModelUnavailable(f"The model {name} is not available: {why}. " + what_else())
 
 
 def cached_snapshot(name: str) -> Path | None:
@@ -212,7 +214,7 @@ def hub_objection(name: str) -> str:
     except RepositoryNotFoundError:
         return "the hub has no such model, or it is private and needs `hf auth login`"
     except HFValidationError:
-        return "it is no valid hub name"
+        return "it is not a valid hub name"
     except Exception as error:  # whatever the HTTP client of this version raises: the hub cannot be used
         return f"the model hub cannot be reached ({type(error).__name__})"
     return ""

@@ -1,4 +1,7 @@
-"""What starts runs: processes on the slots of this machine here, Ray tasks in ray_backend.py."""
+"""What starts runs: processes on the slots of this machine here, Ray tasks in ray_backend.py.
+
+Tested in tests/sweeps/test_scheduler.py.
+"""
 
 from __future__ import annotations
 
@@ -15,8 +18,8 @@ from ragen.trainer.checkpoint import LATEST
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Ended:
-    """What the end of a process tells."""
+class ProcessEnd:
+    """How a process ended."""
 
     exit_code: int
     wall_time: float
@@ -28,12 +31,10 @@ class Ended:
 class Job(Protocol):
     """A run that has been handed over."""
 
-    @property
-    def device(self) -> str:
-        """Number and model of its GPUs; empty while it waits for them."""
-        ...
+    device: str
+    """Number and model of its GPUs; empty while it waits for them."""
 
-    def poll(self) -> Ended | None:
+    def poll(self) -> ProcessEnd | None:
         """Its end, or None before that. Called again after the end it answers the same."""
         ...
 
@@ -54,41 +55,36 @@ class ProcessJob:
     """A run in a process on a slot."""
 
     def __init__(self, process: subprocess.Popen[bytes], slot: Slot) -> None:
-        self.process, self.slot = process, slot
-        self.device: str = slot.label
+        self.process, self.slot, self.device = process, slot, slot.label
         self._started = time.monotonic()
-        self._ended: Ended | None = None
+        self._end: ProcessEnd | None = None
 
-    def poll(self) -> Ended | None:
-        if self._ended is None and (code := self.process.poll()) is not None:
-            self._ended = Ended(exit_code=code, wall_time=time.monotonic() - self._started)
-        return self._ended
+    def poll(self) -> ProcessEnd | None:
+        if self._end is None and (code := self.process.poll()) is not None:
+            self._end = ProcessEnd(exit_code=code, wall_time=time.monotonic() - self._started)
+        return self._end
 
 
 class LocalBackend:
     """Each slot of this machine takes one run at a time."""
 
     def __init__(self, slots: Sequence[Slot]) -> None:
-        self._slots = list(slots)
-        self._jobs: list[ProcessJob] = []
-        self._threads = thread_settings(self._slots)
+        self._free, self._jobs = list(slots), list[ProcessJob]()
+        self._threads = thread_settings(slots)
 
     def has_room(self) -> bool:
-        return bool(self._free())
+        ended = [job for job in self._jobs if job.poll()]
+        self._jobs = [job for job in self._jobs if job not in ended]
+        self._free += [job.slot for job in ended]
+        return bool(self._free)
 
     def start(self, run: Run) -> ProcessJob:
-        slot = self._free()[0]
-        process = start_run(run, slot.devices, self._threads)
-        self._jobs.append(ProcessJob(process, slot))
+        process = start_run(run, self._free[0].devices, self._threads)
+        self._jobs.append(ProcessJob(process, self._free.pop(0)))
         return self._jobs[-1]
 
     def stop(self) -> None:
         stop_children([job.process for job in self._jobs if job.poll() is None])
-
-    def _free(self) -> list[Slot]:
-        self._jobs = [job for job in self._jobs if job.poll() is None]
-        taken = {id(job.slot) for job in self._jobs}  # two slots may share a GPU: --gpus 0,0
-        return [slot for slot in self._slots if id(slot) not in taken]
 
 
 def start_run(run: Run, devices: str, environment: dict[str, str]) -> subprocess.Popen[bytes]:

@@ -82,7 +82,7 @@ class Sweep:
     has_include_zero: bool = True
     """Whether the sweep has --rollout_filter_include_zero, and so a folder per filter tag."""
     check: Callable[[str], object]
-    """Raises on a text that is no value of this sweep."""
+    """Raises ValueError on a text that is not a value of this sweep."""
 
     @property
     def project(self) -> str:

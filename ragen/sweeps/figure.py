@@ -30,7 +30,7 @@ def colours(count: int) -> list[Any]:
     """From dark to light in order of the values; viridis keeps its order for every eye and in grey."""
     from matplotlib import colormaps
 
-    return [colormaps["viridis"](0.85 * place / max(1, count - 1)) for place in range(count)]
+    return [colormaps["viridis"](0.85 * index / max(1, count - 1)) for index in range(count)]
 
 
 def draw_curves(axis: Axes, conditions: Sequence[Condition], axis_name: str) -> None:
@@ -41,19 +41,19 @@ def draw_curves(axis: Axes, conditions: Sequence[Condition], axis_name: str) -> 
     if not shown:
         show_text(axis, "no validation was logged")
         return
-    for place, (condition, colour) in enumerate(zip(shown, colours(len(shown)), strict=True)):
+    for index, (condition, colour) in enumerate(zip(shown, colours(len(shown)), strict=True)):
         curves = [curve for curve in condition.curves if curve.steps]
         if len(curves) > 1:
             for curve in curves:
                 axis.plot(curve.steps, curve.successes, color=colour, alpha=0.3, linewidth=0.9)
         steps, means = mean_curve(curves)
-        rim = 1 - place / len(shown)  # so that a curve below an equal one can be seen
+        rim = 1 - index / len(shown)  # so that a curve below an equal one can be seen
         axis.plot(
             steps,
             means,
             color=colour,
             linewidth=1.4 + 1.4 * rim,
-            marker=MARKERS[place % len(MARKERS)],
+            marker=MARKERS[index % len(MARKERS)],
             markersize=4 + 3 * rim,
             label=condition.value,
         )
@@ -88,12 +88,12 @@ def mean_curve(curves: Sequence[Curve]) -> tuple[list[int], list[float]]:
 def draw_values(axis: Axes, conditions: Sequence[Condition], axis_name: str) -> None:
     clean(axis, "Final and best success", xlabel=axis_name, ylabel="validation success (share)")
     kinds = {"final": (-0.12, BLUE, "o"), "best": (0.12, ORANGE, "D")}
-    places = {condition.value: place for place, condition in enumerate(conditions)}
+    positions = {condition.value: index for index, condition in enumerate(conditions)}
     for kind, (shift, colour, marker) in kinds.items():
         found = [(condition, getattr(condition, kind)) for condition in conditions if getattr(condition, kind)]
         if not found:
             continue
-        xs = [places[condition.value] + shift for condition, _ in found]
+        xs = [positions[condition.value] + shift for condition, _ in found]
         means = [value.mean for _, value in found]
         lengths = error_lengths(means, [(value.low, value.high) for _, value in found])
         axis.errorbar(xs, means, yerr=lengths, fmt="none", ecolor=colour, elinewidth=1.4, capsize=4)
@@ -112,7 +112,7 @@ def draw_values(axis: Axes, conditions: Sequence[Condition], axis_name: str) -> 
     for condition in conditions:
         if condition.final is None:
             word = endings(condition)
-            axis.text(places[condition.value], 0.02, word, ha="center", va="bottom", color=GREY, rotation=90)
+            axis.text(positions[condition.value], 0.02, word, ha="center", va="bottom", color=GREY, rotation=90)
     axis.set_xticks(range(len(conditions)), [condition.value for condition in conditions])
     axis.set_xlim(-0.6, len(conditions) - 0.4)
     axis.set_ylim(-0.03, 1.03)

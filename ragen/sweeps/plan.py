@@ -56,7 +56,7 @@ class Options:
     steps: int = 1
     save_freq: int = -1
     values: tuple[str, ...] = ()
-    include_zero: bool = False
+    rollout_filter_include_zero: bool = False
     seeds: int = 1
     algo: str = ""
     ppo_micro_batch_size_per_gpu: int = 0
@@ -137,7 +137,7 @@ def plan_sweep(sweep: Sweep, options: Options, slot: Slot) -> list[Run]:
         if key in sweep.varied:
             raise ConfigError(f"{key} is what this sweep varies. Give its values with {sweep.value_option}.")
     folder = f"{sweep.slug}_{options.model_name}"
-    tag = filter_tag(options.include_zero)
+    tag = filter_tag(options.rollout_filter_include_zero)
     first_seeds: dict[str, int | None] = {}
     runs = []
     for seed in range(1, options.seeds + 1):
@@ -147,13 +147,13 @@ def plan_sweep(sweep: Sweep, options: Options, slot: Slot) -> list[Run]:
             first_seed = first_seeds.get(value)
             run = make_run(
                 name,
-                SHARED_BY_SWEEPS | sweep.overrides_of(value, options.include_zero),
+                SHARED_BY_SWEEPS | sweep.overrides_of(value, options.rollout_filter_include_zero),
                 options,
                 slot,
                 project=sweep.project,
                 run_dir=Path("model_saving") / folder / label / name,
                 log_dir=Path("logs") / folder / (tag if sweep.has_include_zero else "") / label,
-                fields=sweep.fields_of(value, options.include_zero),
+                fields=sweep.fields_of(value, options.rollout_filter_include_zero),
                 value=value,
                 seed=seed,
                 # Without a fixed seed every run draws its own.

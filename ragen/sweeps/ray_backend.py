@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ragen.errors import ConfigError, MissingExtra, RagenError
-from ragen.sweeps.backend import Ended, start_run
+from ragen.sweeps.backend import ProcessEnd, start_run
 from ragen.sweeps.child import GRACE_S, interrupts_held, stop_children
 from ragen.sweeps.run import Run
 from ragen.sweeps.slots import Machine, Slot, ask_nvidia_smi, slot_label, split_list
@@ -41,11 +41,11 @@ def work(run: Run, folder: str, size: int, has_gpus: bool) -> Iterator[Any]:
         while processes[0].poll() is None:
             time.sleep(POLL_S)  # not wait(): Ray's cancel does not interrupt a system call
     except (OSError, RagenError) as error:
-        yield Ended(exit_code=1, wall_time=0.0, error=str(error))
+        yield ProcessEnd(exit_code=1, wall_time=0.0, error=str(error))
         return
     finally:
         stop_children(processes)
-    yield Ended(exit_code=processes[0].returncode, wall_time=time.monotonic() - started)
+    yield ProcessEnd(exit_code=processes[0].returncode, wall_time=time.monotonic() - started)
 
 
 def device_label(devices: str) -> str:
@@ -60,22 +60,22 @@ class RayJob:
     def __init__(self, answers: Any, log: Path) -> None:
         self.answers, self._log = answers, log
         self.device: str = ""
-        self._ended: Ended | None = None
+        self._end: ProcessEnd | None = None
 
-    def poll(self) -> Ended | None:
-        while self._ended is None and ray.wait([self.answers], timeout=0)[0]:
+    def poll(self) -> ProcessEnd | None:
+        while self._end is None and ray.wait([self.answers], timeout=0)[0]:
             try:
                 answer: Any = ray.get(next(self.answers))
             except (RayError, StopIteration) as error:
-                self._ended = Ended(exit_code=1, wall_time=0.0)
+                self._end = ProcessEnd(exit_code=1, wall_time=0.0)
                 if not isinstance(error, TaskCancelledError):
                     self._note(error)
                 break
-            if isinstance(answer, Ended):
-                self._ended = answer
+            if isinstance(answer, ProcessEnd):
+                self._end = answer
             else:
                 self.device = answer
-        return self._ended
+        return self._end
 
     def _note(self, error: Exception) -> None:
         """What Ray says, into the log: the run itself may have had no chance to say anything."""

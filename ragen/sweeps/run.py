@@ -65,7 +65,7 @@ class Run:
         return [argument.replace(DEVICES, devices) for argument in self.command]
 
     def is_done(self) -> bool:
-        """Whether this very command has been run to its end, or to an early stop."""
+        """Whether exactly this command has been run to its end, or to an early stop."""
         return self.is_last_command() and read_state(self.run_dir) in STATUS_OF_STATE
 
     def is_last_command(self) -> bool:

@@ -29,10 +29,19 @@ class RunState:
     outcome: Outcome
     phase: Phase = "queued"
     job: Job | None = None
-    device: str = ""
     started_at: float | None = None
-    seconds: float | None = None
-    """Time it ran, when it has ended."""
+
+    @property
+    def device(self) -> str:
+        """Empty while it waits."""
+        return self.job.device if self.job else ""
+
+    @property
+    def seconds(self) -> float | None:
+        """The time it has been running, or ran."""
+        if self.outcome.wall_time is not None or self.started_at is None:
+            return self.outcome.wall_time
+        return time.monotonic() - self.started_at
 
 
 class View(Protocol):
@@ -90,19 +99,18 @@ class Scheduler:
         for state in self.states:
             if state.job is None or state.phase not in ("queued", "running"):
                 continue
-            if state.job.device and state.phase == "queued":
-                state.phase, state.device, state.started_at = "running", state.job.device, time.monotonic()
-            ended = state.job.poll()  # before the files are read: what they say is then final
+            if state.device and state.phase == "queued":
+                state.phase, state.started_at = "running", time.monotonic()
+            end = state.job.poll()  # before the files are read: what they say is then final
             if state.phase == "running":
                 state.progress.read()
-            if ended is None:
+            if end is None:
                 continue
-            state.seconds = ended.wall_time
-            if ended.error:
-                self._end(state, never_started(state.run, ended.error))
+            if end.error:
+                self._end(state, never_started(state.run, end.error))
                 continue
             outcome = outcome_of(
-                state.run, exit_code=ended.exit_code, wall_time=ended.wall_time, device=state.device or "N/A"
+                state.run, exit_code=end.exit_code, wall_time=end.wall_time, device=state.device or "N/A"
             )
             if is_stopped and outcome.status == "fail":
                 state.phase = "stopped"  # by us

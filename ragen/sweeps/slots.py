@@ -17,7 +17,7 @@ FALLBACK = tuple(str(gpu) for gpu in range(8))
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Slot:
-    """A place for one run at a time."""
+    """Room for one run at a time."""
 
     devices: str
     """GPU ids as CUDA_VISIBLE_DEVICES wants them; empty on a CPU."""
@@ -106,9 +106,9 @@ def ask_nvidia_smi() -> dict[str, str]:
 def short_model(name: str) -> str:
     """NVIDIA H100 80GB HBM3 -> H100, NVIDIA A100-SXM4-80GB -> A100, NVIDIA GeForce RTX 4090 -> RTX4090."""
     words = re.split(r"[\s-]+", name.strip())
-    for place, word in enumerate(words):
+    for index, word in enumerate(words):
         if any(letter.isdigit() for letter in word):
-            return words[place - 1] + word if word.isdigit() and place else word
+            return words[index - 1] + word if word.isdigit() and index else word
     return ""
 
 

@@ -73,7 +73,7 @@ def line_of(state: RunState) -> str:
         parts.append(f"step {state.progress.step} of {state.run.total_steps}")
     if state.progress.success is not None:
         parts.append(f"validation success {state.progress.success:.3f}")
-    parts += [part for part in (state.device, _time_of(state), note_of(state)) if part]
+    parts += [part for part in (state.device, time_of(state), note_of(state)) if part]
     return f"{state.run.name}: {', '.join(parts)}"
 
 
@@ -97,7 +97,7 @@ def draw_table(states: Sequence[RunState], *, max_rows: int) -> Group:
             Text(state.phase, style=STYLES[state.phase]),
             "" if step is None else f"{step}/{state.run.total_steps}",
             "" if success is None else f"{success:.3f}",
-            _time_of(state),
+            time_of(state),
             state.device,
             Text(note_of(state), style="dim"),
         )
@@ -107,7 +107,5 @@ def draw_table(states: Sequence[RunState], *, max_rows: int) -> Group:
     return Group(table, Text(f"{len(states)} runs: {summary}{hidden}"))
 
 
-def _time_of(state: RunState) -> str:
-    if state.seconds is not None:
-        return duration(state.seconds)
-    return duration(time.monotonic() - state.started_at) if state.started_at is not None else ""
+def time_of(state: RunState) -> str:
+    return "" if state.seconds is None else duration(state.seconds)

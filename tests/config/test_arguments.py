@@ -35,7 +35,7 @@ def test_a_wrong_number_is_refused(line: str, capsys: pytest.CaptureFixture[str]
         ("scaling NOPE", "NOPE does not exist"),
         ("show NOPE", "NOPE does not exist"),
         ("replay-filter NOPE", "NOPE does not exist"),
-        ("eval NOPE", "'NOPE' is no local directory"),
+        ("eval NOPE", "'NOPE' is neither a local directory"),
         ("config nope", "'nope' is not an override"),
     ],
 )

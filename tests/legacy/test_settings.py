@@ -154,8 +154,10 @@ def test_an_unknown_environment_lists_those_there_are(capsys):
 
 
 def test_an_option_of_the_environment_reaches_it():
-    assert modern("sokoban", "env.num_boxes=2").custom_envs["SimpleSokoban"].env_config["num_boxes"] == 2
-    assert modern("frozenlake", "env.success_rate=0.5").custom_envs["FrozenLake"].env_config["success_rate"] == 0.5
+    boxes = modern("sokoban", "env.num_boxes=2").custom_envs["SimpleSokoban"].env_config
+    assert boxes is not None and boxes["num_boxes"] == 2
+    lake = modern("frozenlake", "env.success_rate=0.5").custom_envs["FrozenLake"].env_config
+    assert lake is not None and lake["success_rate"] == 0.5
 
 
 def test_show_prints_what_each_key_became_and_the_modern_command(capsys):

@@ -28,7 +28,7 @@ BAD = {
     f"{ACTOR}.kl_loss_type=k9": "kl_loss_type",
     "trainer.logger=[wandbb]": "wandb",
     "trainer": "is not an override",
-    "model_path=tniy": "'tniy' is no local directory",
+    "model_path=tniy": "'tniy' is neither a local directory",
     "model_path=tiny/chess": "There is no embedded model 'tiny/chess'",
     "model_path=/nowhere/at/all": "/nowhere/at/all does not exist",
     "model_path=some/model": "HF_HUB_OFFLINE",
