@@ -20,7 +20,16 @@ class StepResult:
     is_done: bool
     """The episode is over: solved, failed or out of the environment's own step limit."""
     info: dict[str, float] = field(default_factory=dict)
-    """Numbers about the action; always action_is_valid, action_is_effective and success."""
+    """Numbers about the action; always those of `step_info`."""
+
+
+def step_info(*, is_valid: bool, is_effective: bool, is_success: bool) -> dict[str, float]:
+    """The numbers that every step reports."""
+    return {
+        "action_is_valid": float(is_valid),
+        "action_is_effective": float(is_effective),
+        "success": float(is_success),
+    }
 
 
 class Env(ABC):

@@ -1,52 +1,87 @@
-"""Boards as text: the observation formats, the legend and directions in words."""
+"""Environments on a board of cells: their options, their observations and their pictures."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Sequence
-from typing import Any, Literal
+from abc import abstractmethod
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
-from ragen.env.options import require
+from ragen.config.bounds import Bound
+from ragen.env.base import Env
+from ragen.env.bits import row_cols
 
-ObservationFormat = Literal["grid", "coord", "grid_coord"]
-RowCol = tuple[int, int]  # zero-based (row, column)
+if TYPE_CHECKING:
+    import numpy as np
 
-FORMATS = {
-    "grid": lambda grid, coordinates: grid,
-    "coord": lambda grid, coordinates: coordinates,
-    "grid_coord": lambda grid, coordinates: f"{coordinates}\nGrid:\n{grid}",
-}
-
-
-def require_format(field: str, value: str) -> None:
-    """Refuse an observation format that does not exist."""
-    require(value in FORMATS, field, value, f"Choose from: {', '.join(FORMATS)}.")
-
-
-def grid_text(rows: Iterable[Iterable[str]]) -> str:
-    """Rows of symbols, one line each, without separators."""
-    return "\n".join("".join(row) for row in rows)
+ObservationFormat = Annotated[Literal["grid", "coord", "grid_coord"], "Rows of symbols, coordinates, or both."]
+Symbol = Annotated[
+    str, Bound(lambda s: len(s) == 1 and s.isprintable() and not s.isspace(), "Use one visible character.")
+]
+DISTINCT = Bound(
+    lambda symbols: len(set(dataclasses.astuple(symbols))) == len(dataclasses.fields(symbols)),
+    "Give each kind of cell its own symbol.",
+)
+RowCol = tuple[int, int]  # zero-based
 
 
-def coordinate_text(num_rows: int, num_columns: int, kinds: Sequence[tuple[str, Sequence[RowCol]]]) -> str:
-    """The board's size and one line per kind of thing that is on it.
+class BoardEnv(Env):
+    """A player on a board. The config has `symbols`, a field per kind of cell, and an `observation_format`.
 
-    (2, 3, [("Goal", [(0, 2)]), ("Holes", [])]) -> "Board: 2 rows, 3 columns\nGoal: (0, 2)"
+    Cells and sets of cells are integers, see `ragen.env.bits`.
     """
-    lines = [f"Board: {num_rows} rows, {num_columns} columns"]
-    lines += [f"{kind}: {', '.join(map(str, members))}" for kind, members in kinds if members]
-    return "\n".join(lines)
 
+    action_names: ClassVar[dict[int, str]]
 
-def board_notes(symbols: Any, num_rows: int, num_columns: int, observation_format: str) -> str:
-    """What a reader of the board must know: its size, its symbols where a grid is shown, how cells are counted."""
-    notes = f"The board has {num_rows} rows and {num_columns} columns."
-    if observation_format != "coord":
-        named = [f"{symbol} {name.replace('_', ' ')}" for name, symbol in dataclasses.asdict(symbols).items()]
-        notes += f" Symbols: {', '.join(named)}."
-    if observation_format != "grid":
-        notes += " Coordinates are (row, col), counted from 0; row 0 is the top, col 0 is on the left."
-    return notes
+    def __init__(self, config: Any, *, num_rows: int, num_columns: int, stride: int) -> None:
+        super().__init__(config)
+        self.num_rows, self.num_columns, self.stride = num_rows, num_columns, stride
+        self.symbols: dict[str, str] = dataclasses.asdict(config.symbols)
+        self.cells = [[1 << (row * stride + col) for col in range(num_columns)] for row in range(num_rows)]
+
+    @abstractmethod
+    def kind(self, cell: int) -> str:
+        """What is on a cell, as the name of its symbol."""
+
+    @abstractmethod
+    def listed(self) -> dict[str, int]:
+        """Heading -> set of cells, for an observation in coordinates."""
+
+    @abstractmethod
+    def tiles(self) -> Mapping[str, np.ndarray]:
+        """Kind of cell -> its picture."""
+
+    @property
+    def actions(self) -> dict[int, str]:
+        return dict(self.action_names)
+
+    def render(self) -> str:
+        """The board in the configured observation format."""
+        grid = "\n".join("".join(self.symbols[self.kind(cell)] for cell in row) for row in self.cells)
+        if self.config.observation_format == "grid":
+            return grid
+        lines = [f"Board: {self.num_rows} rows, {self.num_columns} columns"]
+        for heading, cells in self.listed().items():
+            if cells:
+                lines.append(f"{heading}: {', '.join(map(str, row_cols(cells, self.stride)))}")
+        return "\n".join(lines if self.config.observation_format == "coord" else [*lines, "Grid:", grid])
+
+    def notes(self) -> str:
+        """What a reader of the board must know: its size, its symbols where a grid is shown, how cells are counted."""
+        notes = f"The board has {self.num_rows} rows and {self.num_columns} columns."
+        if self.config.observation_format != "coord":
+            named = [f"{symbol} {name.replace('_', ' ')}" for name, symbol in self.symbols.items()]
+            notes += f" Symbols: {', '.join(named)}."
+        if self.config.observation_format != "grid":
+            notes += " Coordinates are (row, col), counted from 0; row 0 is the top, col 0 is on the left."
+        return notes
+
+    def render_rgb(self) -> np.ndarray:
+        """The board as a picture, 16 pixels a cell."""
+        from ragen.env.picture import board
+
+        tiles = self.tiles()
+        return board([[tiles[self.kind(cell)] for cell in row] for row in self.cells])
 
 
 def offset_in_words(start: RowCol, end: RowCol) -> str:

@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any
 
-from ragen.env.base import Env, StepResult
-from ragen.env.options import require
+from ragen.config.bounds import Bound
+from ragen.env.base import Env, StepResult, step_info
 from ragen.env.success_rule import HELP, SuccessRule, parse_rule
 from ragen.errors import ConfigError, MissingExtra
 from ragen.seeding import fixed_hash
@@ -28,17 +28,20 @@ class GymnasiumConfig:
     env_kwargs: Annotated[dict[str, Any], "Options of the environment, passed to gymnasium.make."] = field(
         default_factory=dict
     )
-    action_names: Annotated[tuple[str, ...], "Names of the actions in their order; empty: action 0, action 1, ..."] = ()
+    action_names: Annotated[
+        tuple[str, ...],
+        "Names of the actions in their order; empty: action 0, action 1, ...",
+        Bound(
+            lambda names: len({name.strip().lower() for name in names} - {""}) == len(names),
+            "Give each action a name of its own; capital letters do not count.",
+        ),
+    ] = ()
     description: Annotated[str, "Facts for the system message, such as what the numbers of an observation mean."] = ""
     success: Annotated[str, "When an episode is solved, such as reward >= 475; empty: Gymnasium's own threshold."] = ""
 
     def __post_init__(self) -> None:
         if self.success:
             parse_rule(self.success, "gymnasium.success")
-        lowered = [name.strip().lower() for name in self.action_names]
-        is_usable = all(lowered) and len(set(lowered)) == len(lowered)
-        remedy = "Give each action a name of its own; capital letters do not count."
-        require(is_usable, "gymnasium.action_names", self.action_names, remedy)
 
 
 class GymnasiumEnv(Env):
@@ -99,7 +102,7 @@ class GymnasiumEnv(Env):
         """Do one action; an id that is no action leaves the state and is reported as invalid."""
         assert not self.is_done, "the episode is over: call reset"
         if action not in self.names:
-            info = {"action_is_valid": 0.0, "action_is_effective": 0.0, "success": 0.0}
+            info = step_info(is_valid=False, is_effective=False, is_success=False)
             return StepResult(observation=self.text, reward=0.0, is_done=False, info=info)
         observation, reward, is_terminated, is_truncated, info = self.env.step(action)
         before, self.text = self.text, self.to_text(observation)
@@ -109,11 +112,11 @@ class GymnasiumEnv(Env):
             observation=self.text,
             reward=float(reward),
             is_done=self.is_done,
-            info={
-                "action_is_valid": 1.0,
-                "action_is_effective": float(self.text != before),
-                "success": float(self.is_success(float(reward), bool(is_terminated), info)),
-            },
+            info=step_info(
+                is_valid=True,
+                is_effective=self.text != before,
+                is_success=self.is_success(float(reward), bool(is_terminated), info),
+            ),
         )
 
     def render(self) -> str:
@@ -159,6 +162,8 @@ def name_actions(space: Any, names: tuple[str, ...]) -> dict[int, str]:
         )
     ids = range(int(space.start), int(space.start + space.n))
     names = names or tuple(f"action {action}" for action in ids)
-    remedy = f"The environment has {len(ids)} actions: give as many names, or none."
-    require(len(names) == len(ids), "gymnasium.action_names", names, remedy)
+    if len(names) != len(ids):
+        raise ConfigError(
+            f"gymnasium.action_names is {names!r}. The environment has {len(ids)} actions: give as many names, or none."
+        )
     return dict(zip(ids, names))

@@ -5,7 +5,7 @@ from collections import Counter
 import pytest
 
 from ragen.env import make_env
-from ragen.env.frozen_lake.env import FrozenLakeConfig, FrozenLakeEnv, FrozenLakeSymbols
+from ragen.env.frozen_lake.env import FrozenLakeConfig, FrozenLakeEnv
 from ragen.env.frozen_lake.lake import generate_lake, solve
 from ragen.errors import ConfigError
 from tests.env.helpers import lake
@@ -167,7 +167,7 @@ def test_three_thousand_lakes_have_a_way_to_the_goal():
         level = generate_lake(4, p=0.9, seed=seed)
         assert level.start != level.goal and level.start & level.ice and level.goal & level.ice
         assert solve(level, level.start)
-        num_holes += (level.board & ~level.ice).bit_count()
+        num_holes += 16 - level.ice.bit_count()
     # 14 cells are neither start nor goal, a tenth of them holes; lakes without a way are drawn again, so a bit fewer.
     assert num_holes / 3000 == pytest.approx(1.4, abs=0.1)
 
@@ -194,12 +194,12 @@ def test_a_way_never_wraps_around_the_edge_of_the_board():
         ({"success_rate": 0.0}, "frozen_lake.success_rate"),
         ({"success_rate": 1.1}, "frozen_lake.success_rate"),
         ({"observation_format": "text"}, "frozen_lake.observation_format"),
-        ({"symbols": FrozenLakeSymbols(hole="G")}, "frozen_lake.symbols"),
+        ({"symbols": {"hole": "G"}}, "frozen_lake.symbols"),
     ],
 )
 def test_a_bad_option_is_named(options: dict, named: str):
-    with pytest.raises(ConfigError, match=f"{named} is "):
-        FrozenLakeConfig(**options)
+    with pytest.raises(ConfigError, match=f"{named}(: | is )"):
+        make_env("frozen_lake", options)
 
 
 def test_a_lake_that_is_nearly_all_water_is_refused_when_it_is_made(monkeypatch: pytest.MonkeyPatch):

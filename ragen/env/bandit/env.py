@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from ragen.env.base import Env, StepResult
-from ragen.env.options import require
+from ragen.config.bounds import CountOrZero
+from ragen.env.arms import ArmsEnv
 from ragen.seeding import Rng
 
 # (low-risk arm, high-risk arm). The test names share no word with the training names, so that a policy that only
@@ -48,14 +48,10 @@ class BanditConfig:
     """The options of the bandit."""
 
     split: Annotated[Literal["train", "test"], "Which pairs of arm names are drawn from."] = "train"
-    action_space_start: Annotated[int, "Id of the arm that is named first."] = 1
-
-    def __post_init__(self) -> None:
-        require(self.split in ARMS, "bandit.split", self.split, f"Choose from: {', '.join(ARMS)}.")
-        require(self.action_space_start >= 0, "bandit.action_space_start", self.action_space_start, "Use 0 or more.")
+    action_space_start: Annotated[CountOrZero, "Id of the arm that is named first."] = 1
 
 
-class BanditEnv(Env):
+class BanditEnv(ArmsEnv):
     """One pull: the low-risk arm always pays 0.1, the high-risk arm pays 1 with probability 0.25, else nothing."""
 
     config_class = BanditConfig
@@ -66,50 +62,18 @@ class BanditEnv(Env):
 
     def reset(self, seed: int, member: int = 0) -> str:
         """Draw the pair of names and their order from `seed`, the luck of the pull from `seed` and `member`."""
-        names = Rng(seed, "bandit")
-        self.low, self.high = names.choice(ARMS[self.config.split])
-        order = [self.low, self.high] if names.below(2) else [self.high, self.low]
-        self.names = dict(enumerate(order, start=self.config.action_space_start))
-        self.luck = Rng(seed, "pull", member)
-        self.is_done = False
-        first, second = order
-        self.observation = (
+        rng, start = Rng(seed, "bandit"), self.config.action_space_start
+        low, high = rng.choice(ARMS[self.config.split])
+        first, second = order = (low, high) if rng.below(2) else (high, low)
+        self.names = dict(enumerate(order, start))
+        self.low, self.high = (start + order.index(name) for name in (low, high))
+        observation = (
             f"There are two arms: {first} and {second}. How an arm pays follows from its name. "
             "Pull one arm, once, and earn as many points as you can."
         )
-        return self.observation
+        return self.begin(observation, Rng(seed, "pull", member))
 
-    def step(self, action: int) -> StepResult:
-        """Pull an arm, which ends the episode; an id that is no arm earns nothing and is reported as invalid."""
-        assert not self.is_done, "the episode is over: call reset"
-        self.is_done = True
-        name = self.names.get(action)
-        reward = 0.0 if name is None else self.pay(name)
-        self.observation = f"You pulled {name} and got {reward:g} points." if name else "No arm was pulled."
-        info = {
-            "action_is_valid": float(name is not None),
-            "action_is_effective": float(name is not None),
-            "success": float(name == self.high),
-        }
-        return StepResult(observation=self.observation, reward=reward, is_done=True, info=info)
-
-    def pay(self, name: str) -> float:
-        """What pulling an arm earns."""
-        if name == self.low:
+    def pay(self, action: int) -> float:
+        if action == self.low:
             return LOW_REWARD
         return HIGH_REWARD if self.luck.random() < HIGH_PROBABILITY else 0.0
-
-    def render(self) -> str:
-        return self.observation
-
-    @property
-    def actions(self) -> dict[int, str]:
-        return dict(self.names)
-
-    def solve(self) -> list[int] | None:
-        """The pull of the arm with the higher mean."""
-        return None if self.is_done else [action for action, name in self.names.items() if name == self.high]
-
-    def hint(self) -> str:
-        """Which arm is which."""
-        return "" if self.is_done else f"{self.high} is risky, {self.low} is safe."

@@ -2,23 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING, Annotated
 
-from ragen.env.base import Env, StepResult
-from ragen.env.bits import moved, row_cols, to_row_col
-from ragen.env.board import (
-    FORMATS,
-    ObservationFormat,
-    board_notes,
-    coordinate_text,
-    grid_text,
-    offset_in_words,
-    require_format,
-)
+from ragen.config.bounds import Share, number
+from ragen.env.base import StepResult, step_info
+from ragen.env.bits import moved, to_row_col
+from ragen.env.board import DISTINCT, BoardEnv, ObservationFormat, Symbol, offset_in_words
 from ragen.env.frozen_lake.lake import ACTIONS, Lake, generate_lake, moves_by_action, solve
-from ragen.env.options import require, require_symbols
 from ragen.seeding import Rng
 
 if TYPE_CHECKING:
@@ -32,47 +25,44 @@ SIDEWAYS = {1: (2, 4), 2: (1, 3), 3: (2, 4), 4: (1, 3)}
 class FrozenLakeSymbols:
     """The character of each kind of cell."""
 
-    player: str = "P"
-    frozen: str = "_"
-    hole: str = "O"
-    goal: str = "G"
-    player_in_hole: str = "X"
-    player_on_goal: str = "√"
+    player: Symbol = "P"
+    frozen: Symbol = "_"
+    hole: Symbol = "O"
+    goal: Symbol = "G"
+    player_in_hole: Symbol = "X"
+    player_on_goal: Symbol = "√"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FrozenLakeConfig:
     """The options of FrozenLake."""
 
-    size: Annotated[int, "Rows and columns of the board."] = 4
-    p: Annotated[float, "Probability that a cell is ice and not a hole."] = 0.9
+    size: Annotated[int, "Rows and columns of the board.", number(lambda x: 2 <= x <= 64, "from 2 to 64")] = 4
+    p: Annotated[Share, "Probability that a cell is ice and not a hole."] = 0.9
     is_slippery: Annotated[bool, "Moves may slip sideways; False makes every move go as intended."] = True
-    success_rate: Annotated[float, "Probability that a move on slippery ice goes as intended."] = 0.8
-    observation_format: Annotated[ObservationFormat, "Rows of symbols, coordinates, or both."] = "grid"
-    symbols: Annotated[FrozenLakeSymbols, "The character of each kind of cell."] = field(
+    success_rate: Annotated[Share, "Probability that a move on slippery ice goes as intended."] = 0.8
+    observation_format: ObservationFormat = "grid"
+    symbols: Annotated[FrozenLakeSymbols, "The character of each kind of cell.", DISTINCT] = field(
         default_factory=FrozenLakeSymbols
     )
-
-    def __post_init__(self) -> None:
-        require(2 <= self.size <= 64, "frozen_lake.size", self.size, "Use 2 to 64.")
-        require(0 < self.p <= 1, "frozen_lake.p", self.p, "Use a probability above 0 and at most 1.")
-        remedy = "Use a probability above 0 and at most 1."
-        require(0 < self.success_rate <= 1, "frozen_lake.success_rate", self.success_rate, remedy)
-        require_format("frozen_lake.observation_format", self.observation_format)
-        require_symbols("frozen_lake.symbols", self.symbols)
 
 
 # The members of a group are reset one after the other on the same level.
 cached_lake = lru_cache(maxsize=1024)(generate_lake)
 
 
-class FrozenLakeEnv(Env):
+class FrozenLakeEnv(BoardEnv):
     """Walk on ice; the episode ends on the goal or in a hole and has no step limit of its own."""
 
     config_class = FrozenLakeConfig
+    action_names = ACTIONS
 
     def __init__(self, config: FrozenLakeConfig | None = None) -> None:
-        super().__init__(config or FrozenLakeConfig())
+        config = config or FrozenLakeConfig()
+        size, stride = config.size, config.size + 1
+        super().__init__(config, num_rows=size, num_columns=size, stride=stride)
+        self.by_action = moves_by_action(stride)
+        self.board = sum(map(sum, self.cells))
         self.reset(seed=0)  # also proves, before any training, that such lakes exist
 
     def reset(self, seed: int, member: int = 0) -> str:
@@ -84,8 +74,6 @@ class FrozenLakeEnv(Env):
         """Start a new episode on a given lake; returns the first observation."""
         self.lake = lake
         self.player = lake.start
-        self.board = lake.board
-        self.by_action = moves_by_action(lake.stride)
         return self.render()
 
     def step(self, action: int) -> StepResult:
@@ -99,11 +87,7 @@ class FrozenLakeEnv(Env):
             observation=self.render(),
             reward=float(self.is_solved),
             is_done=self.is_done,
-            info={
-                "action_is_valid": float(action in ACTIONS),
-                "action_is_effective": float(self.player != player),
-                "success": float(self.is_solved),
-            },
+            info=step_info(is_valid=action in ACTIONS, is_effective=self.player != player, is_success=self.is_solved),
         )
 
     def slip(self, action: int) -> int:
@@ -123,10 +107,6 @@ class FrozenLakeEnv(Env):
     def is_done(self) -> bool:
         return self.is_solved or not self.player & self.lake.ice
 
-    @property
-    def actions(self) -> dict[int, str]:
-        return dict(ACTIONS)
-
     def kind(self, cell: int) -> str:
         """What is on a cell, as the name of its symbol."""
         lake = self.lake
@@ -134,20 +114,15 @@ class FrozenLakeEnv(Env):
             return "player_on_goal" if cell & lake.goal else "player" if cell & lake.ice else "player_in_hole"
         return "goal" if cell & lake.goal else "frozen" if cell & lake.ice else "hole"
 
-    def kinds(self) -> list[list[str]]:
-        """What is on each cell, by row."""
-        return [[self.kind(cell) for cell in row] for row in self.lake.cells]
-
-    def render(self) -> str:
-        """The lake in the configured observation format."""
-        cfg, lake = self.config, self.lake
-        grid = grid_text((getattr(cfg.symbols, kind) for kind in row) for row in self.kinds())
-        if cfg.observation_format == "grid":
-            return grid
+    def listed(self) -> dict[str, int]:
         player = self.kind(self.player).replace("_", " ").capitalize()
-        listed = {"Start": lake.start, "Goal": lake.goal, player: self.player, "Holes": self.board & ~lake.ice}
-        listed = [(kind, row_cols(cells, lake.stride)) for kind, cells in listed.items()]
-        return FORMATS[cfg.observation_format](grid, coordinate_text(lake.size, lake.size, listed))
+        lake = self.lake
+        return {"Start": lake.start, "Goal": lake.goal, player: self.player, "Holes": self.board & ~lake.ice}
+
+    def tiles(self) -> Mapping[str, np.ndarray]:
+        from ragen.env.frozen_lake.picture import TILES
+
+        return TILES
 
     def level_content(self) -> str:
         """The lake, however it is shown."""
@@ -156,8 +131,7 @@ class FrozenLakeEnv(Env):
 
     def notes(self) -> str:
         """Board size, symbols, how cells are counted and how slippery the ice is, for this configuration."""
-        cfg = self.config
-        notes = board_notes(cfg.symbols, cfg.size, cfg.size, cfg.observation_format)
+        cfg, notes = self.config, super().notes()
         if cfg.is_slippery and cfg.success_rate < 1:
             notes += (
                 f" The ice is slippery: a move goes as intended with probability {cfg.success_rate:g}, else sideways."
@@ -172,15 +146,9 @@ class FrozenLakeEnv(Env):
         """Where the goal is, seen from the player, and which neighbours are holes."""
         if self.is_done:
             return ""
-        here, goal = (to_row_col(cell, self.lake.stride) for cell in (self.player, self.lake.goal))
+        here, goal = (to_row_col(cell, self.stride) for cell in (self.player, self.lake.goal))
         holes = self.board & ~self.lake.ice
         beside = [
             ACTIONS[action].lower() for action, move in self.by_action.items() if moved(self.player, move) & holes
         ]
         return f"Goal {offset_in_words(here, goal)}." + (f" Hole {', '.join(beside)}." if beside else "")
-
-    def render_rgb(self) -> np.ndarray:
-        """The lake as a picture, 16 pixels a cell."""
-        from ragen.env.frozen_lake.picture import draw_lake
-
-        return draw_lake(self.kinds())

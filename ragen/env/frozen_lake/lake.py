@@ -28,16 +28,6 @@ class Lake:
         """Bits per row: the spare column keeps walks from wrapping into the next row."""
         return self.size + 1
 
-    @property
-    def cells(self) -> list[list[int]]:
-        """Every cell of the board as a set of its own, by row."""
-        return [[1 << (row * self.stride + col) for col in range(self.size)] for row in range(self.size)]
-
-    @property
-    def board(self) -> int:
-        """All cells of the board."""
-        return sum(map(sum, self.cells))
-
 
 def generate_lake(size: int, *, p: float, seed: int) -> Lake:
     """The lake of a seed: each cell is ice with probability `p`, start and goal are drawn, and a way exists."""

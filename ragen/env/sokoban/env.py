@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Annotated
 
-from ragen.env.base import Env, StepResult
-from ragen.env.bits import moved, row_cols, to_row_col
-from ragen.env.board import (
-    FORMATS,
-    ObservationFormat,
-    board_notes,
-    coordinate_text,
-    grid_text,
-    offset_in_words,
-    require_format,
-)
-from ragen.env.options import require, require_symbols
+from ragen.config.bounds import Count, number
+from ragen.env.base import StepResult, step_info
+from ragen.env.bits import moved, to_row_col
+from ragen.env.board import DISTINCT, BoardEnv, ObservationFormat, Symbol, offset_in_words
 from ragen.env.sokoban.room import Level, generate_level
 from ragen.env.sokoban.solver import ACTIONS, first_push, moves_by_action, solve
+from ragen.errors import ConfigError
 
 if TYPE_CHECKING:
     import numpy as np
@@ -28,59 +22,66 @@ STEP_REWARD = -0.1
 BOX_REWARD = 1.0  # when a box reaches a target; taken back when one leaves
 SOLVED_REWARD = 10.0
 
+Side = Annotated[int, number(lambda x: 3 <= x <= 64, "from 3 to 64")]
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SokobanSymbols:
-    """The character of each kind of cell; the order is that of the cell codes 0 to 6."""
+    """The character of each kind of cell."""
 
-    wall: str = "#"
-    floor: str = "_"
-    target: str = "O"
-    box_on_target: str = "√"
-    box: str = "X"
-    player: str = "P"
-    player_on_target: str = "S"
+    wall: Symbol = "#"
+    floor: Symbol = "_"
+    target: Symbol = "O"
+    box_on_target: Symbol = "√"
+    box: Symbol = "X"
+    player: Symbol = "P"
+    player_on_target: Symbol = "S"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SokobanConfig:
     """The options of Sokoban."""
 
-    dim_x: Annotated[int, "Rows of the room, the outer wall included."] = 6
-    dim_y: Annotated[int, "Columns of the room, the outer wall included."] = 6
+    dim_x: Annotated[Side, "Rows of the room, the outer wall included."] = 6
+    dim_y: Annotated[Side, "Columns of the room, the outer wall included."] = 6
     num_boxes: Annotated[int, "Boxes, and as many targets."] = 3
-    max_steps: Annotated[int, "The episode ends after so many actions."] = 100
+    max_steps: Annotated[Count, "The episode ends after so many actions."] = 100
     search_depth: Annotated[
         int, "Most player moves, pushes included, by which the boxes are moved off their targets."
     ] = 300
-    observation_format: Annotated[ObservationFormat, "Rows of symbols, coordinates, or both."] = "grid"
-    symbols: Annotated[SokobanSymbols, "The character of each kind of cell."] = field(default_factory=SokobanSymbols)
+    observation_format: ObservationFormat = "grid"
+    symbols: Annotated[SokobanSymbols, "The character of each kind of cell.", DISTINCT] = field(
+        default_factory=SokobanSymbols
+    )
 
     def __post_init__(self) -> None:
-        for name in ("dim_x", "dim_y"):
-            require(3 <= getattr(self, name) <= 64, f"sokoban.{name}", getattr(self, name), "Use 3 to 64.")
-        room = (self.dim_x - 2) * (self.dim_y - 2) - 2  # one cell for the player, one to move in
-        remedy = f"A {self.dim_x}x{self.dim_y} room has space for 1 to {room} boxes: change num_boxes, dim_x or dim_y."
-        require(1 <= self.num_boxes <= room, "sokoban.num_boxes", self.num_boxes, remedy)
-        require(self.max_steps >= 1, "sokoban.max_steps", self.max_steps, "Use 1 or more.")
-        remedy = f"Each of the {self.num_boxes} boxes needs a move: use {self.num_boxes} or more."
-        require(self.search_depth >= self.num_boxes, "sokoban.search_depth", self.search_depth, remedy)
-        require_format("sokoban.observation_format", self.observation_format)
-        require_symbols("sokoban.symbols", self.symbols)
+        most = (self.dim_x - 2) * (self.dim_y - 2) - 2  # one cell for the player, one to move in
+        if not 1 <= self.num_boxes <= most:
+            raise ConfigError(
+                f"sokoban.num_boxes is {self.num_boxes}. A {self.dim_x}x{self.dim_y} room has space for 1 to {most} "
+                "boxes: change num_boxes, dim_x or dim_y."
+            )
+        if self.search_depth < self.num_boxes:
+            raise ConfigError(
+                f"sokoban.search_depth is {self.search_depth}. Each of the {self.num_boxes} boxes needs a move: use "
+                f"{self.num_boxes} or more."
+            )
 
 
 # The members of a group are reset one after the other on the same level.
 cached_level = lru_cache(maxsize=1024)(generate_level)
 
 
-class SokobanEnv(Env):
+class SokobanEnv(BoardEnv):
     """Push-or-move Sokoban on levels that can be solved."""
 
     config_class = SokobanConfig
+    action_names = ACTIONS
 
     def __init__(self, config: SokobanConfig | None = None) -> None:
-        super().__init__(config or SokobanConfig())
-        self.by_action = moves_by_action(self.config.dim_y)
+        config = config or SokobanConfig()
+        super().__init__(config, num_rows=config.dim_x, num_columns=config.dim_y, stride=config.dim_y)
+        self.by_action = moves_by_action(config.dim_y)
         self.load(self.make_level(seed=0))  # also proves, before any training, that such levels exist
 
     def make_level(self, seed: int) -> Level:
@@ -110,11 +111,9 @@ class SokobanEnv(Env):
             observation=self.render(),
             reward=STEP_REWARD + BOX_REWARD * (self.num_placed - placed) + SOLVED_REWARD * self.is_solved,
             is_done=self.is_done,
-            info={
-                "action_is_valid": float(action in self.by_action),
-                "action_is_effective": float(self.player != player),
-                "success": float(self.is_solved),
-            },
+            info=step_info(
+                is_valid=action in self.by_action, is_effective=self.player != player, is_success=self.is_solved
+            ),
         )
 
     def push_or_move(self, action: int) -> None:
@@ -140,49 +139,28 @@ class SokobanEnv(Env):
     def is_done(self) -> bool:
         return self.is_solved or self.num_steps >= self.config.max_steps
 
-    @property
-    def actions(self) -> dict[int, str]:
-        return dict(ACTIONS)
+    def kind(self, cell: int) -> str:
+        on_target = "_on_target" if cell & self.level.targets else ""
+        if cell & self.player:
+            return "player" + on_target
+        if cell & self.boxes:
+            return "box" + on_target
+        return "wall" if not cell & self.level.floor else "target" if on_target else "floor"
 
-    def codes(self) -> list[list[int]]:
-        """Cell codes by row: 0 wall, 1 floor, 2 target, 3 box on target, 4 box, 5 player, 6 player on target."""
-        level, cells = self.level, []
-        for index in range(level.rows * level.columns):
-            cell = 1 << index
-            on_target = bool(cell & level.targets)
-            if not cell & level.floor:
-                cells.append(0)
-            elif cell & self.player:
-                cells.append(6 if on_target else 5)
-            elif cell & self.boxes:
-                cells.append(3 if on_target else 4)
-            else:
-                cells.append(2 if on_target else 1)
-        return [cells[start : start + level.columns] for start in range(0, len(cells), level.columns)]
-
-    def render(self) -> str:
-        """The room in the configured observation format."""
-        cfg, level = self.config, self.level
-        s = cfg.symbols
-        symbols = (s.wall, s.floor, s.target, s.box_on_target, s.box, s.player, s.player_on_target)
-        grid = grid_text((symbols[code] for code in row) for row in self.codes())
-        if cfg.observation_format == "grid":
-            return grid
-        targets = level.targets
-        kinds = {
+    def listed(self) -> dict[str, int]:
+        targets = self.level.targets
+        return {
             "Targets": targets & ~self.boxes & ~self.player,
             "Boxes": self.boxes & ~targets,
             "Boxes on target": self.boxes & targets,
             "Player": self.player & ~targets,
             "Player on target": self.player & targets,
         }
-        listed = [(kind, row_cols(cells, level.columns)) for kind, cells in kinds.items()]
-        return FORMATS[cfg.observation_format](grid, coordinate_text(level.rows, level.columns, listed))
 
-    def notes(self) -> str:
-        """Board size, symbols and how cells are counted, for this configuration."""
-        cfg = self.config
-        return board_notes(cfg.symbols, cfg.dim_x, cfg.dim_y, cfg.observation_format)
+    def tiles(self) -> Mapping[str, np.ndarray]:
+        from ragen.env.sokoban.picture import TILES
+
+        return TILES
 
     def level_content(self) -> str:
         """The room; coordinates do not show its walls."""
@@ -206,9 +184,3 @@ class SokobanEnv(Env):
             return ""
         player, box, end = (to_row_col(cell, now.columns) for cell in (now.player, *first_push(now, solution)))
         return f"Box {offset_in_words(player, box)}. Target {offset_in_words(box, end)}."
-
-    def render_rgb(self) -> np.ndarray:
-        """The room as a picture, 16 pixels a cell."""
-        from ragen.env.sokoban.picture import draw_room
-
-        return draw_room(self.codes())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ragen.env.picture import board, box, crate, diamond, person, plain
+from ragen.env.picture import box, crate, diamond, person, plain
 
 MORTAR, BRICK = (92, 84, 78), (146, 98, 74)
 RED, BLUE = (214, 69, 65), (52, 101, 164)
@@ -22,17 +22,12 @@ def wall() -> np.ndarray:
 
 FLOOR = plain((236, 229, 206))
 TARGET = diamond(FLOOR, 4, RED)
-TILES = (  # by cell code
-    wall(),
-    FLOOR,
-    TARGET,
-    crate(TARGET, GREEN, DARK_GREEN),
-    crate(FLOOR, WOOD, DARK_WOOD),
-    person(FLOOR, BLUE),
-    person(diamond(FLOOR, 8, RED), BLUE),
-)
-
-
-def draw_room(codes: list[list[int]]) -> np.ndarray:
-    """Cell codes by row -> uint8 [height, width, 3]."""
-    return board([[TILES[code] for code in row] for row in codes])
+TILES = {  # by kind of cell
+    "wall": wall(),
+    "floor": FLOOR,
+    "target": TARGET,
+    "box_on_target": crate(TARGET, GREEN, DARK_GREEN),
+    "box": crate(FLOOR, WOOD, DARK_WOOD),
+    "player": person(FLOOR, BLUE),
+    "player_on_target": person(diamond(FLOOR, 8, RED), BLUE),
+}
