@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -71,6 +71,14 @@ def value_at(tree: Any, key: str, source: Path) -> Any:
             raise FileError(f"{source} has no key {key}. Was it written by something else?")
         tree = tree[name]
     return tree
+
+
+def flatten(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """{"a": {"b": 1}} -> {"a.b": 1}"""
+    leaves: dict[str, Any] = {}
+    for key, value in tree.items():
+        leaves |= flatten(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {f"{prefix}{key}": value}
+    return leaves
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -109,9 +109,7 @@ def open_trainer(config: Config, args: argparse.Namespace) -> Iterator[BenchTrai
         if args.shape:
             workers = random_workers(config, SHAPES[args.shape].size, args.device)
         else:
-            start = plan_start(config)
-            assert start is not None
-            workers = build_workers(config, start, device=args.device)
+            workers = build_workers(config, plan_start(config), device=args.device)
         trackers = Trackers(
             config.trainer.logger, config=to_dict(config), run_dir=Path(folder), project="bench", experiment="step"
         )

@@ -18,7 +18,6 @@ from ragen.algorithms.rollout_filter import FilterSettings, RolloutFilter
 from ragen.learners.batch import Batch
 from ragen.modeling.passes import logits_of
 from ragen.trainer.memory import GIB
-from ragen.trainer.scoring import score
 from ragen.types import Metrics, group_episodes
 
 SCORING = ("old_log_prob", "ref", "values", "adv")
@@ -40,15 +39,7 @@ class KeptCost:
 def scored(trainer: BenchTrainer, ratio: float) -> tuple[int, Batch]:
     """Number of groups of the last rollout that the filter keeps, and their samples, ready for an update."""
     kept = RolloutFilter(FilterSettings(strategy="top_k", value=ratio))(group_episodes(trainer.episodes))
-    batch, _ = score(
-        kept.kept,
-        trainer.config,
-        trainer.workers,
-        kl_controller=trainer.kl_controller,
-        kept_ratio=kept.kept_ratio,
-        measured_seed=0,
-        timer=trainer.timers,
-    )
+    batch, _ = trainer.scorer(kept.kept, kept_ratio=kept.kept_ratio, measured_seed=0)
     return len(kept.kept), batch
 
 

@@ -21,7 +21,7 @@ from ragen.tracking.console import console, print_table
 from ragen.tracking.names import FAULTS, below, with_prefix
 from ragen.tracking.rundir import RunDir
 from ragen.trainer.checkpoint import BEST, find_best
-from ragen.trainer.checksums import verify_model
+from ragen.trainer.checksums import verify
 from ragen.types import Status
 
 RUN_CONFIG = "config"
@@ -157,7 +157,7 @@ def run_evaluation(config: Config, run: RunDir, *, modes: Sequence[str], has_ref
     environments = EsManager(config.es_manager.val, config.custom_envs)
     try:
         if (model := Path(config.actor_rollout_ref.model.path)).is_dir():
-            verify_model(model)
+            verify(model.parent, role=model.name)
         agent = build_agent(config, env_types=environments.env_types)
         if agent.chat and agent.chat.self_test.note:
             console.print(agent.chat.self_test.note, soft_wrap=True)

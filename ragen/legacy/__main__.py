@@ -44,7 +44,7 @@ def run(env: str, arguments: Sequence[str], *, is_shown: bool) -> int:
 
         sft(*load_sft("base", overrides))
         return 0
-    from ragen.trainer.command import run as train
+    from ragen.trainer.train import train
 
     return train(load_config("base", overrides))
 

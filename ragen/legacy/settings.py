@@ -10,7 +10,7 @@ from typing import Any
 from ragen.config.load import CONFIG_DIR
 from ragen.config.strict import did_you_mean, nearest
 from ragen.errors import ConfigError
-from ragen.files import read_yaml
+from ragen.files import flatten, read_yaml
 from ragen.legacy.table import TABLE
 
 LEGACY_DIR = CONFIG_DIR / "legacy"
@@ -105,11 +105,3 @@ def parse_value(text: str) -> Any:
     if re.fullmatch(r"\d+\.\d*|\.\d+", text):
         return float(text)
     return text
-
-
-def flatten(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """{"a": {"b": 1}} -> {"a.b": 1}"""
-    flat: dict[str, Any] = {}
-    for key, value in tree.items():
-        flat |= flatten(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {prefix + key: value}
-    return flat

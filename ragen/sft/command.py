@@ -24,7 +24,7 @@ from ragen.config import Config
 from ragen.config.load import to_dict
 from ragen.config.show import to_yaml
 from ragen.errors import ConfigError
-from ragen.files import read_object
+from ragen.files import flatten, read_object
 from ragen.sft.config import SftConfig
 from ragen.sft.model import ROLE, base_model, build_model
 from ragen.tracking.console import console
@@ -64,7 +64,7 @@ def run_stages(config: Config, sft: SftConfig, root: Path) -> Path:
     claim(root, config, sft)
     merged = root / "merged_model"
     if not merged.exists():
-        from ragen.trainer.restart import with_restarts
+        from ragen.trainer.train import with_restarts
 
         best = with_restarts(config.trainer.max_restarts, partial(train, config, sft, root))
         gc.collect()  # the hooks of the optimizer hold the trained model in a cycle
@@ -106,13 +106,6 @@ def origin(config: Config, sft: SftConfig) -> dict[str, Any]:
         "response_length": rollout.response_length,
         "max_model_len": rollout.max_model_len,
     }
-
-
-def flatten(tree: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    flat: dict[str, Any] = {}
-    for key, value in tree.items():
-        flat |= flatten(value, f"{prefix}{key}.") if isinstance(value, dict) else {prefix + key: value}
-    return flat
 
 
 def checkpoint_root(config: Config, root: Path) -> Path:

@@ -6,8 +6,6 @@ checkpoint where it has one.
 
 from __future__ import annotations
 
-import contextlib
-import io
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -92,8 +90,7 @@ def check_folders(runs: Sequence[Run]) -> None:
 def check_ready(runs: Sequence[Run]) -> None:
     """What the runs need is there: trackers, model, a trainer that can do it, checkpoints one can resume from."""
     for config in [run.config for run in runs if run.config]:
-        with contextlib.redirect_stdout(io.StringIO()):  # that a run has nothing left to do is no mistake
-            plan_start(config)
+        plan_start(config)  # that a run has nothing left to do is no mistake
 
 
 def print_plan(title: str, runs: Sequence[Run], slots: Sequence[Slot], done: Mapping[str, Outcome]) -> None:

@@ -102,11 +102,11 @@ class Timers:
             metrics |= names.with_prefix(names.PERFORMANCE, speed)
         return metrics
 
-    def state_dict(self) -> dict[str, float]:
+    def to_json(self) -> dict[str, float]:
         """The running totals, for the checkpoint."""
         return dict(self._totals)
 
-    def load_state_dict(self, totals: Mapping[str, float]) -> None:
+    def load(self, totals: Mapping[str, float]) -> None:
         """Continue the totals of a checkpoint."""
         self._totals = {total: float(totals.get(total, 0.0)) for total in TOTALS}
 

@@ -8,11 +8,10 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from ragen.config.load import to_dict
 from ragen.config.schema import Config
-from ragen.errors import ConfigError
+from ragen.errors import ConfigError, FileError
+from ragen.files import flatten, read_yaml
 
 MAY_CHANGE = (
     # length
@@ -90,14 +89,11 @@ def changes_since(run: Path, config: Config) -> list[Change]:
     if not path.is_file():
         return []
     try:
-        before = yaml.safe_load(path.read_text(encoding="utf-8"))
-        if not isinstance(before, Mapping):
-            raise ValueError("it holds no keys")
-    except (OSError, ValueError, yaml.YAMLError) as error:
-        reason = " ".join(str(error).split())
+        before = read_yaml(path)
+    except FileError as error:
         raise ConfigError(
-            f"{path} cannot be read ({reason}), so nobody knows whether this run continues that one. Restore the file, "
-            "or set trainer.resume_mode=disable to start over."
+            f"{error} So nobody knows whether this run continues that one. Restore the file, or set "
+            "trainer.resume_mode=disable to start over."
         ) from error
     return compare(before, to_dict(config))
 
@@ -105,7 +101,7 @@ def changes_since(run: Path, config: Config) -> list[Change]:
 def compare(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[Change]:
     """The keys with two values. One that only one side knows is of another version of ragen, unless it is an option
     of an environment that is played: options that are left out are not written down."""
-    old, new = flat(before), flat(now)
+    old, new = flatten(before), flatten(now)
     keys = [key for key in new if key in old or _is_played(key, now, part="env_config.")]
     keys += [key for key in old if key not in new and _is_played(key, now, part="env_config.")]
     if new.get("seed.train") is None:  # drawn at the first start, and continued
@@ -115,14 +111,6 @@ def compare(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[Change]:
         for key in keys
         if old.get(key) != new.get(key) and not may_change(key) and key not in MODELS and _matters(key, now)
     ]
-
-
-def flat(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """{"a": {"b": 1}} -> {"a.b": 1}"""
-    leaves: dict[str, Any] = {}
-    for key, value in tree.items():
-        leaves |= flat(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {f"{prefix}{key}": value}
-    return leaves
 
 
 def _matters(key: str, config: Mapping[str, Any]) -> bool:

@@ -5,7 +5,7 @@
     <root>/global_step_<N>/trainer_state.json, checksums.json
     <root>/latest_checkpointed_iteration.txt   N
 
-A checkpoint is written beside its place, synced to disk and renamed; the file that names the newest comes last. A
+A checkpoint is written under another name, synced to disk and renamed; the file that names the newest comes last. A
 run killed at any moment finds the previous checkpoint or the new one.
 """
 
@@ -51,6 +51,11 @@ def step_of(folder: Path) -> int:
     return int(match[1])
 
 
+def is_within(checkpoint: Path, root: Path) -> bool:
+    """Whether a checkpoint is one of the run in `root`."""
+    return checkpoint.resolve().parent == root.resolve()
+
+
 def step_folders(root: Path) -> list[Path]:
     """All checkpoints of a run, the highest step first."""
     found = [path for path in root.glob("global_step_*") if STEP_FOLDER.fullmatch(path.name)]
@@ -69,16 +74,19 @@ def find_resume(resume_mode: str, resume_from_path: str | None, root: Path) -> P
                 f"trainer.resume_from_path={folder} has no actor folder. Give an existing global_step_<N> folder."
             )
         return folder
-    latest = root / LATEST
-    if not latest.exists():
-        return None
-    folder = root / f"global_step_{read_text(latest).strip()}"
-    if not folder.is_dir():
+    folder = named_checkpoint(root)
+    if folder is not None and not folder.is_dir():
         raise ConfigError(
-            f"{latest} names {folder.name}, which is not there. Name another checkpoint with "
+            f"{root / LATEST} names {folder.name}, which is not there. Name another checkpoint with "
             "trainer.resume_mode=resume_path, or set trainer.resume_mode=disable to start over."
         )
     return folder
+
+
+def named_checkpoint(root: Path, name: str = LATEST) -> Path | None:
+    """The checkpoint that the file LATEST or BEST of a run names, be it there or not; None without such a file."""
+    path = root / name
+    return root / f"global_step_{read_text(path).strip()}" if path.is_file() else None
 
 
 def name_newest(root: Path, step: int) -> None:
@@ -96,10 +104,8 @@ def name_best(root: Path, step: int) -> None:
 
 def find_best(root: Path) -> Path | None:
     """The checkpoint with the best validation; None where none is kept (trainer.keep_best)."""
-    if not (root / BEST).is_file():
-        return None
-    folder = root / f"global_step_{(root / BEST).read_text().strip()}"
-    return folder if folder.is_dir() else None
+    folder = named_checkpoint(root, BEST)
+    return folder if folder is not None and folder.is_dir() else None
 
 
 def save_checkpoint(
@@ -122,7 +128,7 @@ def save_checkpoint(
         if isinstance(error, (OSError, SafetensorError)):
             raise FileError(
                 f"The checkpoint {final} cannot be written: {error}. Earlier checkpoints are whole. Free some space, "
-                "or check the folder; the same command goes on from the newest one."
+                "or check the folder; the same command resumes from the newest one."
             ) from error
         raise
     outdated = root / f".outdated_{step}.{os.getpid()}.tmp"
@@ -135,17 +141,17 @@ def save_checkpoint(
     return final
 
 
-def read_state(folder: Path) -> dict[str, Any] | None:
-    """The trainer's state in a checkpoint; None in one that holds weights only."""
+def read_state(folder: Path, kinds: Mapping[str, Any] | None = None) -> dict[str, Any] | None:
+    """The state beside the weights of a checkpoint; None in one that holds weights only. A value that is not of its
+    kind is refused."""
     path = folder / STATE
-    return read_object(path) if path.exists() else None
-
-
-def check_state(state: Mapping[str, Any], folder: Path) -> None:
-    """Refuse a state that is not that of a training run."""
-    for key, kind in STATE_KINDS.items():
-        if not isinstance(found := value_at(state, key, folder / STATE), kind):
-            raise FileError(f"{folder / STATE}: {key} is {found!r:.60}, which no run writes. Restore the file.")
+    if not path.exists():
+        return None
+    state = read_object(path)
+    for key, kind in (kinds or {}).items():
+        if not isinstance(found := value_at(state, key, path), kind):
+            raise FileError(f"{path}: {key} is {found!r:.60}, which no run writes. Restore the file.")
+    return state
 
 
 def rotate(root: Path, keep: Mapping[str, int | None], *, latest: int) -> None:

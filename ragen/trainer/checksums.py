@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,11 +36,9 @@ class Entry:
 def write_checksums(folder: Path) -> None:
     """Note size and SHA-256 of every file below `folder`."""
     paths = sorted(path for path in folder.rglob("*") if path.is_file())
-    with ThreadPoolExecutor(NUM_THREADS) as pool:
-        digests = list(pool.map(_sha256, paths))
     record = {
         str(path.relative_to(folder)): {"size": path.stat().st_size, "sha256": digest}
-        for path, digest in zip(paths, digests, strict=True)
+        for path, digest in zip(paths, _hash_all(paths), strict=True)
     }
     (folder / CHECKSUMS).write_text(json.dumps(record, indent=2) + "\n")
 
@@ -58,39 +56,32 @@ def read_checksums(folder: Path) -> list[Entry]:
     return [entry for entry in entries if (folder / entry.path).parent.is_dir()]
 
 
-def damaged_files(folder: Path, entries: Iterable[Entry], *, is_quick: bool) -> list[str]:
-    """What is wrong with each file that is not as it was written; `is_quick` looks at the sizes only."""
-    entries, found = list(entries), []
-    for entry in entries:
-        path = folder / entry.path
+def find_damage(folder: Path, entries: Sequence[Entry], *, is_quick: bool = False) -> str | None:
+    """The first file that is not as it was written; `is_quick` looks at the sizes only."""
+    paths = [folder / entry.path for entry in entries]
+    for entry, path in zip(entries, paths, strict=True):
         if not path.is_file():
-            found.append(f"{path} is missing")
-        elif (size := path.stat().st_size) != entry.size:
-            found.append(f"{path} has {size} bytes, {entry.size} were written")
-    if found or is_quick:
-        return found
-    with ThreadPoolExecutor(NUM_THREADS) as pool:
-        digests = pool.map(_sha256, [folder / entry.path for entry in entries])
-    changed = [entry for entry, digest in zip(entries, digests, strict=True) if digest != entry.sha256]
-    return [f"{folder / entry.path} is not what was written (SHA-256)" for entry in changed]
+            return f"{path} is missing"
+        if (size := path.stat().st_size) != entry.size:
+            return f"{path} has {size} bytes, {entry.size} were written"
+    digests = [entry.sha256 for entry in entries] if is_quick else _hash_all(paths)
+    changed = [path for entry, path, digest in zip(entries, paths, digests, strict=True) if digest != entry.sha256]
+    return f"{changed[0]} is not what was written (SHA-256)" if changed else None
 
 
-def verify(folder: Path, *, is_quick: bool = False) -> None:
-    """Refuse a checkpoint that is not as it was written, and name the newest one before it that is."""
+def verify(folder: Path, *, role: str | None = None, is_quick: bool = False) -> None:
+    """Refuse a checkpoint that is not as it was written, and name the newest one before it that is.
+
+    With a role, `actor` or `critic`, only its model counts.
+    """
     entries = read_checksums(folder)
+    if role is not None:
+        entries = [entry for entry in entries if entry.path.startswith(f"{role}/") and "optim" not in entry.path]
     size = sum(entry.size for entry in entries)
     if size > LARGE and not is_quick:
         print(f"Comparing the checksums of {folder}, {size / 2**30:.0f} GiB ...", flush=True)
-    if damage := damaged_files(folder, entries, is_quick=is_quick):
-        raise ConfigError(f"The checkpoint is damaged: {damage[0]}.{_way_out(folder)}")
-
-
-def verify_model(folder: Path) -> None:
-    """Refuse a role of a checkpoint, RUN/global_step_N/actor, whose files are not as they were written."""
-    checkpoint = folder.parent
-    entries = [e for e in read_checksums(checkpoint) if e.path.startswith(f"{folder.name}/") and "optim" not in e.path]
-    if damage := damaged_files(checkpoint, entries, is_quick=False):
-        raise ConfigError(f"The checkpoint is damaged: {damage[0]}.{_way_out(checkpoint)}")
+    if damage := find_damage(folder, entries, is_quick=is_quick):
+        raise ConfigError(f"The checkpoint is damaged: {damage}.{_way_out(folder)}")
 
 
 def _way_out(folder: Path) -> str:
@@ -98,14 +89,18 @@ def _way_out(folder: Path) -> str:
 
     for other in step_folders(folder.parent):
         is_before = step_of(other) < step_of(folder) and (other / "actor").is_dir() and (other / CHECKSUMS).is_file()
-        if is_before and not damaged_files(other, read_checksums(other), is_quick=False):
+        if is_before and not find_damage(other, read_checksums(other)):
             return (
-                f" The newest whole one before it is {other}: evaluate {other}/actor, or go on from it with "
+                f" The newest whole one before it is {other}: evaluate {other}/actor, or resume from it with "
                 f"trainer.resume_mode=resume_path trainer.resume_from_path={other}"
             )
     return " There is no whole one before it; trainer.resume_mode=disable starts over."
 
 
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+def _hash_all(paths: Sequence[Path]) -> list[str]:
+    def sha256(path: Path) -> str:
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+
+    with ThreadPoolExecutor(NUM_THREADS) as pool:
+        return list(pool.map(sha256, paths))

@@ -11,7 +11,7 @@ from statistics import fmean
 from typing import Any
 
 from ragen.config.trainer import EarlyStopConfig
-from ragen.tracking.names import SUCCESS, VALIDATION, by_tag, join
+from ragen.tracking.names import IN_GROUP_REWARD_STD, KEPT_COUNT, SUCCESS, VALIDATION, by_tag, join
 
 
 @dataclass(kw_only=True, slots=True)
@@ -29,17 +29,22 @@ class EarlyStopState:
 
 
 class EarlyStop:
-    """Watches three signals; each method returns the type of stop, or None to go on."""
+    """Watches three signals; each method returns the rule that ends the run, or None."""
 
     def __init__(self, config: EarlyStopConfig, *, empty_stop_steps: int) -> None:
         self.config, self.empty_stop_steps = config, empty_stop_steps
         self.state = EarlyStopState()
 
-    def see_reward_std(self, in_group_std: float) -> str | None:
-        """Mean in-group deviation of the scores of a step, before filtering.
+    def after_filter(self, metrics: Mapping[str, float]) -> str | None:
+        """How many groups the filter kept, and how much the rewards vary within groups, before filtering."""
+        if not metrics[KEPT_COUNT]:
+            self.state.num_empty += 1
+            return "empty_filtered_steps" if 0 < self.empty_stop_steps <= self.state.num_empty else None
+        self.state.num_empty = 0
+        return self._after_reward_std(metrics[IN_GROUP_REWARD_STD])
 
-        Stops when a whole window stays below `variance_factor` times the mean of the first steps.
-        """
+    def _after_reward_std(self, in_group_std: float) -> str | None:
+        """Stops when a whole window stays below `variance_factor` times the mean of the first steps."""
         state, config = self.state, self.config
         if len(state.baseline) < config.variance_baseline_steps:
             state.baseline.append(in_group_std)
@@ -49,7 +54,7 @@ class EarlyStop:
         is_full = 0 < config.variance_window == len(state.window)
         return "reward_variance_collapse" if is_full and all(std < limit for std in state.window) else None
 
-    def see_validation(self, metrics: Mapping[str, float]) -> str | None:
+    def after_validation(self, metrics: Mapping[str, float]) -> str | None:
         """Success rates of a validation during training; one that stays low is enough."""
         for tag, success in by_tag(metrics, VALIDATION, SUCCESS).items():
             name, is_low = join(VALIDATION, tag, SUCCESS), success < self.config.min_val_success
@@ -58,14 +63,8 @@ class EarlyStop:
         is_over = any(0 < patience <= count for count in self.state.low_success.values())
         return "low_validation_success" if is_over else None
 
-    def see_kept(self, num_kept: int) -> str | None:
-        """How many groups the filter left."""
-        self.state.num_empty = 0 if num_kept else self.state.num_empty + 1
-        is_over = 0 < self.empty_stop_steps <= self.state.num_empty
-        return "empty_filtered_steps" if is_over else None
-
     def to_json(self) -> dict[str, Any]:
         return asdict(self.state)
 
-    def from_json(self, record: Mapping[str, Any]) -> None:
+    def load(self, record: Mapping[str, Any]) -> None:
         self.state = EarlyStopState(**record)

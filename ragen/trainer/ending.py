@@ -10,21 +10,21 @@ import signal
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import yaml
 
 from ragen.algorithms.statistics import Estimate
-from ragen.config.trainer import EarlyStopConfig
+from ragen.config.schema import Config
 from ragen.errors import NOTHING_LEARNED, Interrupted, RagenError
 from ragen.text import MAX_ERROR, safe
 from ragen.tracking import names
 from ragen.tracking.console_tracker import show_estimate
 from ragen.tracking.rundir import State, read_metrics, read_status
 from ragen.tracking.validation import read_validation, success_by_tag
-from ragen.trainer.checkpoint import LATEST, find_best
+from ragen.trainer.checkpoint import find_best, named_checkpoint
 from ragen.trainer.trouble import Signs, Trouble
 
 MAX_REASON = 400
@@ -36,7 +36,16 @@ TITLES: dict[State, str] = {
     "failed": "Failed",
     "running": "Running",
 }
-EXIT_CODES: dict[State, int] = {"finished": 0, "early_stopped": 0, "failed": 1}
+REMEDIES = {
+    "empty_filtered_steps": "Choose levels on which some replies succeed and some fail, or a milder filter "
+    "(actor_rollout_ref.rollout.rollout_filter_*).",
+    "reward_variance_collapse": "The policy gives the same replies whatever it sees. Try a smaller "
+    "actor_rollout_ref.actor.optim.lr, a KL loss (actor_rollout_ref.actor.use_kl_loss=True) or a filter "
+    "(rollout_filter_value=0.9).",
+    "low_validation_success": "Begin with easier levels or a model that was taught by `ragen sft`, or be more "
+    "patient: trainer.early_stop.low_success_patience.",
+}
+"""Rule of an early stop -> what to do."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -63,10 +72,8 @@ class Cause:
     """A sentence, without a full stop."""
     early_stop: str | None = None
     """The rule that ended it."""
-    example: str = ""
-    remedy: str = ""
-    trouble: Trouble | None = None
-    """What the last rollout looked like, where nothing could be learned from it."""
+    trouble: Trouble = field(default_factory=Trouble)
+    """What the last rollout looked like, where nothing could be learned from it, or what the rule found."""
     signal: int = signal.SIGINT
     """What interrupted it, if something did."""
 
@@ -91,7 +98,7 @@ class Ending:
         cause = self.cause
         where = "" if self.step is None else f" at step {self.step} of {self.total_steps}"
         lines = [f"{TITLES[cause.state]}{where}: {cause.reason}."]
-        rows = [("example", cause.example), ("what to do", cause.remedy)]
+        rows = [("example", cause.trouble.example), ("what to do", cause.trouble.remedy)]
         rows += [("validation", f"{found[0].tag} {' -> '.join(map(str, found))}") for found in self.validations]
         rows += [
             ("run folder", str(self.run_dir)),
@@ -108,8 +115,8 @@ class Ending:
         """What status.json says beside state, reason and step."""
         return {
             "exit_code": self.exit_code,
-            "example": self.cause.example,
-            "remedy": self.cause.remedy,
+            "example": self.cause.trouble.example,
+            "remedy": self.cause.trouble.remedy,
             "validation": [
                 [{"tag": v.tag, "step": v.step} | _finite(asdict(v.success)) for v in found]
                 for found in self.validations
@@ -128,59 +135,39 @@ def _finite(record: Mapping[str, float]) -> dict[str, float | None]:
 # --- why a run ended ------------------------------------------------------------------------------------------------
 
 
-def finished(reason: str = "", *, signs: Signs | None = None) -> Cause:
-    """The last step is done, or what was asked for; a trouble that the last rollout had is said all the same."""
+def finished(reason: str = "all steps are done", *, signs: Signs | None = None) -> Cause:
+    """The last step is done, or what was asked for; a trouble that the last rollout had is reported all the same."""
     trouble = signs.trouble if signs else None
     if trouble is None:
-        return Cause(state="finished", reason=reason or "all steps are done")
-    return Cause(
-        state="failed" if trouble.is_fault else "finished",
-        reason=f"{reason or 'all steps are done'}, but {trouble.sentence}",
-        example=trouble.example,
-        remedy=trouble.remedy,
-        trouble=trouble,
-    )
+        return Cause(state="finished", reason=reason)
+    state: State = "failed" if trouble.is_fault else "finished"
+    return Cause(state=state, reason=f"{reason}, but {trouble.sentence}", trouble=trouble)
 
 
-def stopped(rule: str, config: EarlyStopConfig, *, empty_steps: int, train: Signs | None, val: Signs | None) -> Cause:
+def stopped(rule: str, config: Config, signs: Mapping[str, Signs]) -> Cause:
     """An early stop in words. A trouble of the last rollout explains it better than the rule does."""
-    signs = (val or train) if rule == "low_validation_success" else train
-    sentence, remedy = _describe_rule(rule, config, empty_steps)
-    trouble = signs.trouble if signs else None
+    is_validation = rule == "low_validation_success"
+    seen = signs.get("val" if is_validation and "val" in signs else "train")
+    reason, trouble = _rule_sentence(rule, config), seen.trouble if seen else None
     if trouble is not None:
-        return Cause(
-            state="early_stopped",
-            reason=f"{sentence}, and in the last rollout {trouble.sentence} ({rule})",
-            early_stop=rule,
-            example=trouble.example,
-            remedy=trouble.remedy,
-            trouble=trouble,
-        )
-    example = "" if signs is None else signs.reply if rule == "low_validation_success" else signs.rewards
-    return Cause(state="early_stopped", reason=f"{sentence} ({rule})", early_stop=rule, example=example, remedy=remedy)
+        reason += f", and in the last rollout {trouble.sentence}"
+    else:
+        example = "" if seen is None else seen.reply if is_validation else seen.rewards
+        trouble = Trouble(kind=rule, example=example, remedy=REMEDIES[rule])
+    return Cause(state="early_stopped", reason=f"{reason} ({rule})", early_stop=rule, trouble=trouble)
 
 
-def _describe_rule(rule: str, config: EarlyStopConfig, empty_steps: int) -> tuple[str, str]:
-    rules = {
-        "empty_filtered_steps": (
-            f"the filter kept no group in {empty_steps} steps in a row",
-            "Choose levels on which some replies succeed and some fail, or a milder filter "
-            "(actor_rollout_ref.rollout.rollout_filter_*).",
-        ),
-        "reward_variance_collapse": (
-            f"in {config.variance_window} steps in a row the rewards within groups varied less than "
-            f"{config.variance_factor:g} times as much as in the first {config.variance_baseline_steps} steps",
-            "The policy gives the same replies whatever it sees. Try a smaller actor_rollout_ref.actor.optim.lr, "
-            "a KL loss (actor_rollout_ref.actor.use_kl_loss=True) or a filter (rollout_filter_value=0.9).",
-        ),
-        "low_validation_success": (
-            f"validation success stayed below {config.min_val_success:g} in {config.low_success_patience} validations "
-            "in a row",
-            "Begin with easier levels or a model that was taught by `ragen sft`, or be more patient: "
-            "trainer.early_stop.low_success_patience.",
-        ),
+def _rule_sentence(rule: str, config: Config) -> str:
+    stop = config.trainer.early_stop
+    sentences = {
+        "empty_filtered_steps": "the filter kept no group in "
+        f"{config.actor_rollout_ref.rollout.rollout_filter_empty_stop_steps} steps in a row",
+        "reward_variance_collapse": f"in {stop.variance_window} steps in a row the rewards within groups varied less "
+        f"than {stop.variance_factor:g} times as much as in the first {stop.variance_baseline_steps} steps",
+        "low_validation_success": f"validation success stayed below {stop.min_val_success:g} in "
+        f"{stop.low_success_patience} validations in a row",
     }
-    return rules[rule]
+    return sentences[rule]
 
 
 def ended_by(error: BaseException) -> Cause:
@@ -203,7 +190,7 @@ def compose(run_dir: Path, cause: Cause, *, step: int | None, total_steps: int) 
     with suppress(RagenError, OSError, yaml.YAMLError):  # a damaged file must not hide how the run ended
         rows = read_metrics(run_dir)
         validations = read_validations(run_dir, rows)
-    checkpoint, best = newest_checkpoint(run_dir), find_best(run_dir)
+    checkpoint, best = named_checkpoint(run_dir), find_best(run_dir)
     return Ending(
         cause=cause,
         exit_code=exit_code(cause, rows),
@@ -217,44 +204,35 @@ def compose(run_dir: Path, cause: Cause, *, step: int | None, total_steps: int) 
     )
 
 
-def say_how_it_ended(run_dir: Path, *, total_steps: int) -> int:
-    """The report of a run that came to its end before, again; its exit code."""
+def read_ending(run_dir: Path, *, total_steps: int) -> Ending | None:
+    """The report of a run that came to its end before; None where nothing says how."""
     if not (run_dir / "status.json").is_file():
-        return 0
+        return None
     status = read_status(run_dir)
     cause = Cause(
         state=status["state"],
         reason=status["reason"] or "all steps are done",
         early_stop=status["early_stop"],
-        example=status.get("example", ""),
-        remedy=status.get("remedy", ""),
+        trouble=Trouble(example=status.get("example", ""), remedy=status.get("remedy", "")),
     )
     ending = compose(run_dir, cause, step=status["step"], total_steps=total_steps)
     # Runs of earlier versions did not note these.
-    ending = replace(ending, exit_code=status.get("exit_code", 0), next_command=status.get("next", ending.next_command))
-    print(ending, flush=True)
-    return ending.exit_code
+    return replace(ending, exit_code=status.get("exit_code", 0), next_command=status.get("next", ending.next_command))
 
 
 def exit_code(cause: Cause, rows: Sequence[Mapping[str, float]]) -> int:
     """3 when nothing was learned because everything failed; else by state."""
-    empty = [row[names.EMPTY_AFTER_FILTER] for row in rows if names.EMPTY_AFTER_FILTER in row]
-    is_solved = cause.trouble is not None and cause.trouble.kind == "all_solved"
-    never_trained = bool(empty) and all(empty) and not is_solved
+    kind, is_lost = cause.trouble.kind, cause.trouble.is_fault
+    if cause.state == "interrupted":
+        return 128 + cause.signal
+    if cause.state == "failed" and not is_lost:
+        return 1
+    training = [row[names.EMPTY_AFTER_FILTER] for row in rows if names.EMPTY_AFTER_FILTER in row]
+    never_trained = bool(training) and all(training) and kind != "all_solved"
+    is_formless = cause.state == "early_stopped" and kind == "reply_format"
     rollouts = (names.TRAIN, names.VALIDATION)
     never_solved = not any(any(names.by_tag(row, each, names.SUCCESS).values()) for row in rows for each in rollouts)
-    is_formless = cause.trouble is not None and cause.trouble.kind == "reply_format" and never_solved
-    is_lost = cause.trouble is not None and cause.trouble.is_fault
-    if cause.state == "early_stopped":
-        return NOTHING_LEARNED if never_trained or is_formless or is_lost else 0
-    if cause.state == "finished" or is_lost:
-        return NOTHING_LEARNED if never_trained or is_lost else 0
-    return 128 + cause.signal if cause.state == "interrupted" else EXIT_CODES[cause.state]
-
-
-def newest_checkpoint(run_dir: Path) -> Path | None:
-    latest = run_dir / LATEST
-    return run_dir / f"global_step_{latest.read_text().strip()}" if latest.is_file() else None
+    return NOTHING_LEARNED if is_lost or never_trained or (is_formless and never_solved) else 0
 
 
 def read_validations(run_dir: Path, rows: Sequence[Mapping[str, Any]]) -> list[tuple[Validated, ...]]:
@@ -271,17 +249,17 @@ def read_validations(run_dir: Path, rows: Sequence[Mapping[str, Any]]) -> list[t
 def next_command(run_dir: Path, cause: Cause, rows: Sequence[Mapping[str, float]], checkpoint: Path | None) -> str:
     """What to type next."""
     folder = shlex.quote(str(run_dir))
-    if cause.state in ("interrupted", "failed") and cause.trouble is None:
+    kind = cause.trouble.kind
+    if cause.state in ("interrupted", "failed") and not kind:
         what = "resumes from the checkpoint" if checkpoint else "starts over: no checkpoint was saved"
         return f"{this_command()}   ({what})"
-    if cause.trouble is not None and cause.trouble.is_fault:
-        return f"ragen show {folder} --status {cause.trouble.kind} --limit 1"
-    if cause.trouble is not None and cause.trouble.kind in ("equal_rewards", "all_solved"):
+    if cause.trouble.is_fault:
+        return f"ragen show {folder} --status {kind} --limit 1"
+    if kind in ("equal_rewards", "all_solved"):
         return f"ragen replay-filter {folder}"
     num_validations = sum(bool(success_by_tag(row)) for row in rows)
-    if num_validations > 1 and cause.trouble is None and cause.early_stop != "low_validation_success":
-        return f"ragen plot {folder}"
-    return f"ragen show {folder}"
+    is_drawn = num_validations > 1 and kind not in ("reply_format", "low_validation_success")
+    return f"ragen {'plot' if is_drawn else 'show'} {folder}"
 
 
 def this_command() -> str:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from ragen.errors import ConfigError
-from ragen.trainer.checkpoint import BEST, LATEST, STEP_FOLDER, step_folders, step_of
+from ragen.trainer.checkpoint import BEST, LATEST, STEP_FOLDER, is_within, name_newest, step_folders, step_of
 
 OWN_NAMES = (
     # What names a checkpoint goes first: a move that is cut short leaves nothing that would be resumed.
@@ -44,15 +44,23 @@ def own_entries(root: Path) -> Iterator[Path]:
                 yield path
 
 
+def take_over(root: Path, checkpoint: Path | None, *, is_branch: bool) -> Path | None:
+    """Make the folder this run's: what a former run left is moved aside, unless this one continues it; where to.
+
+    `is_branch`: it continues from any of the checkpoints, not from the newest.
+    """
+    if checkpoint is None or not is_within(checkpoint, root):
+        return put_aside(root)
+    clear_half_written(root)
+    name_newest(root, step_of(checkpoint))
+    newer = [folder for folder in step_folders(root) if step_of(folder) > step_of(checkpoint)]
+    return move(newer, root) if is_branch else None
+
+
 def put_aside(root: Path) -> Path | None:
     """Move what a former run left to `<root>.<time>`, which is returned; None where there was nothing."""
     clear_half_written(root)
     return move(list(own_entries(root)), root)
-
-
-def put_newer_aside(root: Path, step: int) -> Path | None:
-    """Move the checkpoints after `step` to `<root>.<time>`."""
-    return move([folder for folder in step_folders(root) if step_of(folder) > step], root)
 
 
 def move(entries: list[Path], root: Path) -> Path | None:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from copy import copy
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from ragen.algorithms.advantage import AdvantageInputs, compute_advantages, postprocess
 from ragen.algorithms.gigpo import discounted_returns, number_anchors
-from ragen.algorithms.kl import KlController, kl_in_reward, token_kl
+from ragen.algorithms.kl import kl_in_reward, make_kl_controller, token_kl
 from ragen.algorithms.losses import importance_weights
 from ragen.algorithms.masked import masked_mean, masked_var, token_weights
 from ragen.algorithms.reward_norm import normalize_scores
@@ -43,58 +45,88 @@ def samples_of(groups: Sequence[Group], config: Config) -> list[Sample]:
     )
 
 
-def score(
-    groups: Sequence[Group],
-    config: Config,
-    workers: Workers,
-    *,
-    kl_controller: KlController,
-    kept_ratio: float,
-    measured_seed: int,
-    timer: Timer,
-) -> tuple[Batch, Metrics]:
-    """A scored batch and what is known about it. `measured_seed` draws the samples of which some metrics are."""
-    samples = samples_of(groups, config)
-    reward_stds = {group.group_id: deviation([episode.score for episode in group.episodes]) for group in groups}
-    batch = make_batch(samples, reward_stds)
-    metrics = _policy_logprobs(batch, config, workers, measured_seed, timer)
-    if config.uses_reference:
-        with timer("ref"):
-            batch.ref_logprobs = workers.ref_logprobs(batch)
-        metrics["rollout/ref_log_prob"] = masked_mean(batch.ref_logprobs, batch.mask).item()
-    if config.uses_critic:
-        with timer("values"):
-            batch.values = workers.values(batch)
-    with timer("adv"):
-        metrics |= _rewards(batch, config, kl_controller)
-        metrics |= _advantages(batch, samples, config, kept_ratio)
-    return batch, metrics | data_metrics(batch)
+class Scorer:
+    """Scores batches as the configuration says; holds the weight of the KL in the reward."""
 
+    def __init__(self, config: Config, workers: Workers, *, timer: Timer, train_seed: int) -> None:
+        self.config, self.workers, self.timer, self.train_seed = config, workers, timer, train_seed
+        self.load(None)
 
-def _policy_logprobs(batch: Batch, config: Config, workers: Workers, measured_seed: int, timer: Timer) -> Metrics:
-    """Old log-probs from the trainer or from the engine, the entropy, and how far trainer and engine are apart.
+    def __call__(self, groups: Sequence[Group], *, kept_ratio: float, measured_seed: int) -> tuple[Batch, Metrics]:
+        """A scored batch and what is known about it. `measured_seed` draws the samples of which some metrics are."""
+        samples = samples_of(groups, self.config)
+        reward_stds = {group.group_id: deviation([episode.score for episode in group.episodes]) for group in groups}
+        batch = make_batch(samples, reward_stds)
+        metrics = self._policy_logprobs(batch, measured_seed)
+        if self.config.uses_reference:
+            with self.timer("ref"):
+                batch.ref_logprobs = self.workers.ref_logprobs(batch)
+            metrics["rollout/ref_log_prob"] = masked_mean(batch.ref_logprobs, batch.mask).item()
+        if self.config.uses_critic:
+            with self.timer("values"):
+                batch.values = self.workers.values(batch)
+        with self.timer("adv"):
+            metrics |= self._rewards(batch)
+            metrics |= _advantages(batch, samples, self.config, kept_ratio)
+        return batch, metrics | data_metrics(batch)
 
-    With the engine's, the difference is measured on a few samples only: that pass is what is saved.
-    """
-    rollout, actor = config.actor_rollout_ref.rollout, config.actor_rollout_ref.actor
-    is_recomputed = rollout.old_log_probs == "recompute"
-    measured = batch if is_recomputed else batch.select(drawn_samples(len(batch), seed=measured_seed))
-    with timer("old_log_prob"):
-        logprobs, entropies = workers.logprobs(measured)
-    batch.old_logprobs = logprobs if is_recomputed else batch.engine_logprobs
-    if not is_recomputed:
-        assert batch.engine_entropies is not None, "engines that train tell entropies"
-        entropies = batch.engine_entropies
-    difference = (logprobs - measured.engine_logprobs).detach().abs() * measured.mask
-    metrics = {
-        "actor/entropy": (entropies * token_weights(batch.mask, actor.loss_agg_mode)).sum().item(),
-        "rollout/logprob_mismatch_mean": masked_mean(difference, measured.mask).item(),
-        "rollout/logprob_mismatch_max": difference.max().item(),
-    }
-    if rollout.importance_cap is not None:
-        batch.importance = importance_weights(logprobs, batch.engine_logprobs, cap=rollout.importance_cap)
-        metrics["rollout/importance_weight_mean"] = masked_mean(batch.importance, batch.mask).item()
-    return metrics
+    def score_for_analysis(self, groups: Sequence[Group], kept_ratio: float) -> Batch:
+        """Score groups without a trace in the KL controller, the stage times or the metrics."""
+        other = copy(self)
+        other.kl_controller, other.timer = copy(self.kl_controller), lambda stage: nullcontext()
+        return other(groups, kept_ratio=kept_ratio, measured_seed=self.train_seed)[0]
+
+    def to_json(self) -> dict[str, Any]:
+        """The KL controller, for the checkpoint."""
+        return self.kl_controller.to_json()
+
+    def load(self, state: Mapping[str, Any] | None) -> None:
+        """The KL controller of a checkpoint; None starts with the configured weight."""
+        control = self.config.algorithm.kl_ctrl
+        self.kl_controller = make_kl_controller(
+            control.type,
+            kl_coef=control.kl_coef,
+            target_kl=control.target_kl,
+            horizon=control.horizon,
+            state=state,
+        )
+
+    def _policy_logprobs(self, batch: Batch, measured_seed: int) -> Metrics:
+        """Old log-probs from the trainer or from the engine, the entropy, and how far trainer and engine are apart.
+
+        With the engine's, the difference is measured on a few samples only: that pass is what is saved.
+        """
+        rollout, actor = self.config.actor_rollout_ref.rollout, self.config.actor_rollout_ref.actor
+        is_recomputed = rollout.old_log_probs == "recompute"
+        measured = batch if is_recomputed else batch.select(drawn_samples(len(batch), seed=measured_seed))
+        with self.timer("old_log_prob"):
+            logprobs, entropies = self.workers.logprobs(measured)
+        batch.old_logprobs = logprobs if is_recomputed else batch.engine_logprobs
+        if not is_recomputed:
+            assert batch.engine_entropies is not None, "engines that train tell entropies"
+            entropies = batch.engine_entropies
+        difference = (logprobs - measured.engine_logprobs).detach().abs() * measured.mask
+        metrics = {
+            "actor/entropy": (entropies * token_weights(batch.mask, actor.loss_agg_mode)).sum().item(),
+            "rollout/logprob_mismatch_mean": masked_mean(difference, measured.mask).item(),
+            "rollout/logprob_mismatch_max": difference.max().item(),
+        }
+        if rollout.importance_cap is not None:
+            batch.importance = importance_weights(logprobs, batch.engine_logprobs, cap=rollout.importance_cap)
+            metrics["rollout/importance_weight_mean"] = masked_mean(batch.importance, batch.mask).item()
+        return metrics
+
+    def _rewards(self, batch: Batch) -> Metrics:
+        """Token rewards: the scores, less the weighted KL to the reference where that is asked for."""
+        if not self.config.algorithm.use_kl_in_reward:
+            batch.token_rewards = batch.scores
+            return {}
+        assert batch.old_logprobs is not None and batch.ref_logprobs is not None
+        beta = self.kl_controller.value
+        kl = token_kl(batch.old_logprobs, batch.ref_logprobs, self.config.algorithm.kl_penalty)
+        batch.token_rewards, current_kl = kl_in_reward(batch.scores, kl, batch.mask, beta=beta)
+        self.kl_controller.update(current_kl, len(batch))
+        return {"actor/reward_kl_penalty": current_kl, "actor/reward_kl_penalty_coeff": beta}
 
 
 def drawn_samples(num_samples: int, *, seed: int) -> list[int]:
@@ -102,19 +134,6 @@ def drawn_samples(num_samples: int, *, seed: int) -> list[int]:
     indices = list(range(num_samples))
     Rng(seed, "measured").shuffle(indices)
     return sorted(indices[:NUM_MEASURED])
-
-
-def _rewards(batch: Batch, config: Config, kl_controller: KlController) -> Metrics:
-    """Token rewards: the scores, less the weighted KL to the reference where that is asked for."""
-    if not config.algorithm.use_kl_in_reward:
-        batch.token_rewards = batch.scores
-        return {}
-    assert batch.old_logprobs is not None and batch.ref_logprobs is not None
-    beta = kl_controller.value
-    kl = token_kl(batch.old_logprobs, batch.ref_logprobs, config.algorithm.kl_penalty)
-    batch.token_rewards, current_kl = kl_in_reward(batch.scores, kl, batch.mask, beta=beta)
-    kl_controller.update(current_kl, len(batch))
-    return {"actor/reward_kl_penalty": current_kl, "actor/reward_kl_penalty_coeff": beta}
 
 
 def _advantages(batch: Batch, samples: Sequence[Sample], config: Config, kept_ratio: float) -> Metrics:

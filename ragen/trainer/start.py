@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from ragen.config.actor_rollout_ref import RolloutConfig
 from ragen.config.schema import Config
 from ragen.config.seeds import check_held_out
 from ragen.config.validate import env_sets
@@ -22,7 +23,7 @@ from ragen.models.resolve import resolve_model
 from ragen.tracking.rundir import read_status
 from ragen.tracking.tracker import check_names
 from ragen.trainer.changes import changes_since
-from ragen.trainer.checkpoint import check_state, find_resume, read_state, step_of
+from ragen.trainer.checkpoint import STATE_KINDS, find_resume, is_within, read_state, step_of
 from ragen.trainer.checksums import verify
 
 
@@ -41,28 +42,28 @@ class Start:
     train_seed: int | None
     """Where the training levels start; None before it is drawn."""
     notes: tuple[str, ...] = ()
-    """What whoever starts the run should know."""
+    """What whoever starts the run should know, one message each; the caller prints them."""
+    is_over: bool = False
+    """Nothing is left to do; the note says why."""
 
     @property
     def step(self) -> int:
         return step_of(self.checkpoint) if self.checkpoint else 0
 
 
-def plan_start(config: Config) -> Start | None:
-    """Where to begin; None, with a message, when there is nothing left to do."""
+def plan_start(config: Config) -> Start:
+    """Where to begin, after everything that can be checked now. Nothing is printed or written."""
     trainer = config.trainer
     check_supported(config)
     check_environments(config)
     check_names(trainer.logger)
     check_outputs(config)
     env_types = sorted({config.custom_envs[tag].env_type for tag in config.es_manager.train.env_configs.tags})
-    root = Path(trainer.default_local_dir)
-    checkpoint = find_resume(trainer.resume_mode, trainer.resume_from_path, root)
+    checkpoint = find_resume(trainer.resume_mode, trainer.resume_from_path, Path(trainer.default_local_dir))
+    state = None
     if checkpoint:
         verify(checkpoint, is_quick=True)
-    state = read_state(checkpoint) if checkpoint else None
-    if checkpoint and state is not None:
-        check_state(state, checkpoint)
+        state = read_state(checkpoint, STATE_KINDS)
     drawn = state["train_seed"] if state else None
     start = Start(
         actor=resolve_model(config.actor_rollout_ref.model.path, env_types=env_types),
@@ -70,69 +71,71 @@ def plan_start(config: Config) -> Start | None:
         checkpoint=checkpoint,
         state=state,
         train_seed=drawn if config.seed.train is None else config.seed.train,
+        notes=tuple(biased_sampling(config.actor_rollout_ref.rollout)),
     )
     check_held_out(config, start.train_seed)
     check_lengths(config, start)
     check_room(config, start)
-    if trainer.resume_mode == "auto" and start.state is None and not is_looking(config):
+    if trainer.resume_mode == "auto" and state is None and not trains_nothing(config):
         return start_over(config, start)
-    if checkpoint is None:
-        return start
-    start = check_checkpoint(config, start)
-    if is_looking(config):
-        return start
-    # A run killed between its last checkpoint and its end has still to log that step and to say how it ended.
-    if (why := why_over(config, start)) and (_is_closed(root) or not is_within(checkpoint, root)):
-        print(f"{root} {why}, or set trainer.resume_mode=disable to start over.")
-        return None
-    return start
+    return resume(config, check_checkpoint(config, start)) if checkpoint else start
 
 
-def is_looking(config: Config) -> bool:
-    """The run looks at a checkpoint and trains nothing."""
+def biased_sampling(rollout: RolloutConfig) -> Iterator[str]:
+    """Cuts of the distribution work, but whoever chose them should know. The temperature is no such cut: log-probs are
+    computed with it as well."""
+    cuts = [f"top_p={rollout.top_p}"] if rollout.top_p < 1 else []
+    cuts += [f"top_k={rollout.top_k}"] if rollout.top_k > 0 else []
+    if cuts:
+        yield (
+            f"warning: actor_rollout_ref.rollout.{' and '.join(cuts)}: replies are drawn from a cut distribution, but "
+            "log-probs, ratios and KL are those of the whole one, so the gradient is biased. Use top_p=1 and top_k=-1 "
+            "in training."
+        )
+
+
+def trains_nothing(config: Config) -> bool:
+    """The run only analyses or validates a checkpoint."""
     return config.trainer.gradient_analysis_only or config.trainer.val_only
 
 
-def is_within(checkpoint: Path, root: Path) -> bool:
-    return checkpoint.resolve().parent == root.resolve()
-
-
-def start_over(config: Config, start: Start) -> Start | None:
+def start_over(config: Config, start: Start) -> Start:
     """A run without a checkpoint that training can continue from: nothing to do if it came to its end, else anew."""
     root, steps = Path(config.trainer.default_local_dir), config.trainer.total_training_steps
     if _is_closed(root) and not changes_since(root, config):
         status = read_status(root)
-        is_early = status["state"] == "early_stopped"
         # Checkpoints of weights only cannot be continued, so a shorter run is another run, too.
-        if is_early or status["step"] == steps:
-            ended = (
-                f"ended early at step {status['step']}: {status['early_stop']}"
-                if is_early
-                else f"is finished: step {steps} of {steps}"
-            )
-            print(f"{root} {ended}. Nothing to do; set trainer.resume_mode=disable to start over.")
-            return None
+        if status["state"] == "early_stopped":
+            return _over(start, root, f"ended early at step {status['step']}: {status['early_stop']}", "")
+        if status["step"] == steps:
+            return _over(start, root, f"is finished: step {steps} of {steps}", "")
     if start.checkpoint is None:
         return start
     note = f"{start.checkpoint} holds weights only, from which training cannot continue: this run starts over."
-    return replace(start, checkpoint=None, notes=(note,))
+    return replace(start, checkpoint=None, notes=(*start.notes, note))
 
 
-def why_over(config: Config, start: Start) -> str | None:
-    """Why a run needs no further step, and how to go on all the same; None when there is something to do."""
-    trainer = config.trainer
+def resume(config: Config, start: Start) -> Start:
+    """A run from a checkpoint, unless it needs no further step."""
+    trainer, root = config.trainer, Path(config.trainer.default_local_dir)
+    assert start.checkpoint is not None
+    # A run killed between its last checkpoint and its end has still to log that step and to report how it ended.
+    if trains_nothing(config) or (is_within(start.checkpoint, root) and not _is_closed(root)):
+        return start
     if start.step >= trainer.total_training_steps:
-        return (
-            f"is finished: step {start.step} of {trainer.total_training_steps}. Nothing to do; raise "
-            "trainer.total_training_steps to go on"
-        )
-    # Whoever names the checkpoint of a run that gave up wants to go on from it.
+        why = f"is finished: step {start.step} of {trainer.total_training_steps}"
+        return _over(start, root, why, "raise trainer.total_training_steps to continue, or ")
+    # Whoever names the checkpoint of a run that gave up wants to continue from it.
     if trainer.resume_mode == "auto" and start.state and start.state["stop"]:
-        return (
-            f"ended early at step {start.step}: {start.state['stop']}. Nothing to do; to go on all the same set "
-            f"trainer.resume_mode=resume_path trainer.resume_from_path={start.checkpoint}"
-        )
-    return None
+        why = f"ended early at step {start.step}: {start.state['stop']}"
+        options = f"trainer.resume_mode=resume_path trainer.resume_from_path={start.checkpoint}"
+        return _over(start, root, why, f"to continue all the same set {options}, or ")
+    return start
+
+
+def _over(start: Start, root: Path, why: str, remedy: str) -> Start:
+    note = f"{root} {why}. Nothing to do; {remedy}set trainer.resume_mode=disable to start over."
+    return replace(start, is_over=True, notes=(note,))
 
 
 def _is_closed(root: Path) -> bool:
@@ -196,18 +199,18 @@ def check_supported(config: Config) -> None:
 
 
 def check_devices(config: Config) -> None:
-    """Refuse models in parts where what they need is not there."""
+    """Refuse sharded models where what they need is missing."""
     if config.trainer.nnodes > 1 and config.ray_kwargs.ray_init.address is None:
         raise ConfigError(
             f"trainer.nnodes={config.trainer.nnodes}: several machines need a Ray cluster. Run `ray start --head` on "
             "the first and `ray start --address=...` on the others, and set ray_kwargs.ray_init.address=auto."
         )
     if config.uses_fsdp and importlib.util.find_spec("ray") is None:
-        raise MissingExtra(f"{why_fsdp(config)}: models in parts need Ray. Run: pip install -e '.[ray]'")
+        raise MissingExtra(f"{why_fsdp(config)}: sharded models need Ray. Run: pip install -e '.[ray]'")
 
 
 def why_fsdp(config: Config) -> str:
-    """What makes a run keep its models in parts."""
+    """What makes a run shard its models."""
     if config.num_ranks > 1:
         return f"trainer.n_gpus_per_node={config.trainer.n_gpus_per_node}, nnodes={config.trainer.nnodes}"
     roles = ", ".join(role for role, is_offloaded in config.offloaded.items() if is_offloaded)
@@ -219,9 +222,9 @@ def check_checkpoint(config: Config, start: Start) -> Start:
     checkpoint, state = start.checkpoint, start.state
     assert checkpoint is not None
     way_out = "Give the run another trainer.experiment_name, or set trainer.resume_mode=disable to start over."
-    if state is None and not is_looking(config):
+    if state is None and not trains_nothing(config):
         check_probe(config, start)
-    if config.uses_critic and not is_looking(config) and not (checkpoint / "critic").is_dir():
+    if config.uses_critic and not trains_nothing(config) and not (checkpoint / "critic").is_dir():
         raise ConfigError(
             f"{checkpoint} has no critic, which this run needs (adv_estimator or critic.enable). {way_out}"
         )
@@ -253,7 +256,7 @@ def check_changes(config: Config, checkpoint: Path) -> tuple[str, ...]:
     if not changes:
         return ()
     listed = "".join(f"\n  {change}" for change in changes)
-    if trainer.resume_mode == "auto" and not trainer.resume_with_changes and not is_looking(config):
+    if trainer.resume_mode == "auto" and not trainer.resume_with_changes and not trains_nothing(config):
         raise ConfigError(
             f"{checkpoint} was trained with other settings than this run asks for:{listed}\n"
             "Give the run another trainer.experiment_name, start over with trainer.resume_mode=disable, or continue "
@@ -273,9 +276,9 @@ def check_own_changes(config: Config) -> None:
 
 def resume_notes(config: Config, start: Start) -> Iterator[str]:
     assert start.checkpoint is not None
-    if not is_looking(config):
+    if not trains_nothing(config):
         yield f"Resuming from step {start.step} of {start.checkpoint.parent}."
-    if start.state is None and config.uses_critic and not is_looking(config):
+    if start.state is None and config.uses_critic and not trains_nothing(config):
         yield f"{start.checkpoint} holds weights only: the critic's optimizer starts fresh."
 
 

@@ -9,11 +9,10 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 from ragen.text import safe
 from ragen.tracking.episodes import find_episodes, read_episodes
-from ragen.types import Episode, Group, Status, group_episodes
+from ragen.types import Episode, Group, group_episodes
 
 UNPARSED_SHARE = 0.95
 """From this share of replies without the form on, the form is the trouble."""
@@ -22,29 +21,27 @@ MAX_EXAMPLE = 1200
 MAX_GROUPS, MAX_MEMBERS = 4, 8
 """Rewards that an example shows."""
 
-Kind = Literal["env_error", "env_timeout", "engine_error", "reply_format", "equal_rewards", "all_solved"]
-
-FAULTS: dict[str, tuple[Kind, str, str]] = {
-    "env_error": ("env_error", "the environment raised", "Repair the environment, or check its env_config."),
+FAULTS = {
+    "env_error": ("the environment raised", "Repair the environment, or check its env_config."),
     "env_timeout": (
-        "env_timeout",
         "the environment did not answer in time",
         "Repair the environment, or raise its step_timeout.",
     ),
-    "engine_error": ("engine_error", "the engine gave up", "See the error above; docs/engines.md lists the engines."),
+    "engine_error": ("the engine gave up", "See the error above; docs/engines.md lists the engines."),
 }
-"""Status of a lost episode -> kind, what happened, what to do."""
+"""Status of a lost episode -> what happened, what to do."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Trouble:
-    """Why a rollout teaches nothing."""
+    """Why a rollout teaches nothing, or what an early stop found."""
 
-    kind: Kind
-    sentence: str
-    example: str
+    kind: str = ""
+    """A status of FAULTS, `reply_format`, `equal_rewards`, `all_solved`, or the rule of an early stop."""
+    sentence: str = ""
+    example: str = ""
     """A traceback, a reply or rewards."""
-    remedy: str
+    remedy: str = ""
 
     @property
     def is_fault(self) -> bool:
@@ -131,18 +128,13 @@ def _acted(episode: Episode) -> bool:
 
 
 def _all_lost(lost: Sequence[Episode], *, num_idle: int) -> Trouble:
-    status, count = Counter(episode.status.value for episode in lost).most_common(1)[0]
-    kind, what, remedy = FAULTS[status]
+    kind, count = Counter(episode.status.value for episode in lost).most_common(1)[0]
+    what, remedy = FAULTS[kind]
     others = [f"{len(lost) - count} were lost otherwise"] if count < len(lost) else []
     others += [f"{num_idle} had no readable action"] if num_idle else []
     which = f"{count} episodes (and {', '.join(others)})" if others else f"all {count} episodes"
-    example = next(episode.error for episode in lost if episode.status == Status(status))
-    return Trouble(
-        kind=kind,
-        sentence=f"{what} in {which}",
-        example=safe(example, MAX_EXAMPLE),
-        remedy=remedy,
-    )
+    error = next(episode.error for episode in lost if episode.status.value == kind)
+    return Trouble(kind=kind, sentence=f"{what} in {which}", example=safe(error, MAX_EXAMPLE), remedy=remedy)
 
 
 def list_rewards(groups: Sequence[Group]) -> str:

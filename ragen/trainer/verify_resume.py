@@ -3,6 +3,9 @@
 The run is made three times in processes of its own: straight to the end; again, with SIGKILL after a step; and that one
 resumed. Then every metric of every step and every tensor of the last checkpoint are compared, bit for bit. With
 --kills N, runs are killed at random moments, again and again, until N kills have changed nothing.
+
+Runs are forked from this process, which has loaded the libraries: random kills meet the run and not its imports. Once
+torch has computed something with threads, forks of a process hang, so comparing is done in a fork, too.
 """
 
 from __future__ import annotations
@@ -12,26 +15,42 @@ import os
 import random
 import shutil
 import signal
-import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from itertools import chain
 from multiprocessing import get_context
 from multiprocessing.context import ForkProcess
 from pathlib import Path
 from typing import Any
 
-from ragen.config import argument_parser, config_from_args, load_config
+from ragen.config import load_config
 from ragen.errors import ConfigError, RagenError, reporting_errors
 from ragen.tracking.names import without_times
 from ragen.tracking.rundir import read_metrics
-from ragen.trainer.checkpoint import LATEST
+from ragen.trainer.checkpoint import named_checkpoint
 
 """Metrics that are read off a clock."""
 
 POLL_S = 0.005
+FORK = get_context("fork")
+
+Start = Callable[[Path], ForkProcess]
+"""Starts the run in a folder."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Comparison:
+    """What was found when runs were compared."""
+
+    difference: str | None
+    """The first metric or tensor that differs; None when nothing does."""
+    compared: str = ""
+    """What was compared."""
 
 
 def verify_resume(
@@ -49,7 +68,6 @@ def verify_resume(
     kill_at = max(1, steps // 2) if kill_at is None else kill_at
     if not 1 <= kill_at < steps:
         raise ConfigError(f"--kill-at is {kill_at}, --steps is {steps}. Kill after step 1 or later, before the last.")
-    options = ["--config-name", config_name, *(["--config-dir", config_dir] if config_dir else [])]
     changes = [
         *overrides,
         f"trainer.total_training_steps={steps}",
@@ -62,110 +80,100 @@ def verify_resume(
         "actor_rollout_ref.actor.checkpoint.save_contents=[model,optimizer,extra]",
         "critic.checkpoint.save_contents=[model,optimizer,extra]",
     ]
-    load_config(config_name, changes, config_dir)  # mistakes are told before anything is started
+    load_config(config_name, changes, config_dir)  # mistakes are reported before anything is started
+    from ragen.trainer import build  # noqa: F401 - torch, before the first fork
+
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    start = partial(_start, config_name, changes, config_dir)
     with tempfile.TemporaryDirectory(prefix="ragen-verify-resume-") as temporary:
         folder = keep or Path(temporary)
         if kills:
-            difference, proven = verify_often([*options, *changes], folder, num_kills=kills, seed=seed)
-            how = f"{kills} kills"
+            found, how = verify_often(start, folder, num_kills=kills, seed=seed), f"{kills} kills"
         else:
-            difference, proven = verify([*options, *changes], folder, num_steps=steps, kill_at=kill_at)
-            how = f"killed after {kill_at}"
-    if difference:
-        print(f"DIFFERS: {difference}")
+            found, how = verify(start, folder, num_steps=steps, kill_at=kill_at), f"killed after {kill_at}"
+    if found.difference:
+        print(f"DIFFERS: {found.difference}")
         return 1
-    print(f"PROVEN: {proven} are equal, bit for bit ({config_name}, {steps} steps, {how}).")
+    print(f"PROVEN: {found.compared} are equal, bit for bit ({config_name}, {steps} steps, {how}).")
     return 0
 
 
-def verify(arguments: Sequence[str], folder: Path, *, num_steps: int, kill_at: int) -> tuple[str | None, str]:
-    """The first difference, or None, and what was compared."""
-    straight, resumed = folder / "straight", folder / "resumed"
-    for path in (straight, resumed):
-        if path.exists():
-            raise ConfigError(f"{path} exists already. Give --keep another folder.")
-        path.mkdir(parents=True)
+def verify(start: Start, folder: Path, *, num_steps: int, kill_at: int) -> Comparison:
+    """A run that is killed once, after a step, against the straight one."""
+    straight, resumed = _new_folder(folder / "straight"), _new_folder(folder / "resumed")
     with _stage(f"1/3 {num_steps} steps, straight"):
-        _finish(_start(arguments, straight), straight)
+        _finish(start(straight), straight)
     with _stage(f"2/3 the same run, killed after step {kill_at}"):
-        _kill_after(kill_at, _start(arguments, resumed), resumed)
+        process = start(resumed)
+        while process.exitcode is None and not _has_logged(resumed, kill_at):
+            process.join(POLL_S)
+        if _kill(process, signal.SIGKILL, resumed) is None:
+            raise RagenError(f"the training run ended before it could be killed; give more --steps.\n{_tail(resumed)}")
     with _stage("3/3 resumed"):
-        _finish(_start(arguments, resumed), resumed)
+        _finish(start(resumed), resumed)
     if _moved_aside(resumed):
-        return "the killed run started over instead of resuming.", ""
-    return compare(straight, resumed)
+        return Comparison(difference="the killed run started over instead of resuming.")
+    return _in_fork(lambda: compare(straight, resumed))
 
 
-def verify_often(arguments: Sequence[str], folder: Path, *, num_kills: int, seed: int) -> tuple[str | None, str]:
-    """The first difference, or None, and what was compared, over runs that are killed until they come to their end.
+def verify_often(start: Start, folder: Path, *, num_kills: int, seed: int) -> Comparison:
+    """Runs that are killed until they come to their end, against the straight one.
 
-    A kill is SIGKILL three times out of four, else SIGTERM, at a random moment of the time a straight run takes. Runs
-    are forked from this process, which has loaded the libraries: kills meet the run and not its imports.
+    A kill is SIGKILL three times out of four, else SIGTERM, at a random moment of the time a straight run takes.
     """
-    from ragen.trainer import restart  # noqa: F401 - torch, before the first fork
-
-    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
-    rng, straight = random.Random(seed), folder / "straight"
-    straight.mkdir(parents=True)
+    rng, straight = random.Random(seed), _new_folder(folder / "straight")
     with _stage("straight"):
         began = time.monotonic()
-        process = _fork(arguments, straight)
-        process.join()
+        _finish(start(straight), straight)
         length = time.monotonic() - began
-        if process.exitcode:
-            raise RagenError(f"the training run failed:\n{_tail(straight)}")
-    counts, num_runs, proven = {signal.SIGKILL: 0, signal.SIGTERM: 0}, 0, ""
+    counts, num_runs, compared = {signal.SIGKILL: 0, signal.SIGTERM: 0}, 0, ""
     while sum(counts.values()) < num_kills:
-        run = folder / f"killed_{num_runs}"
-        run.mkdir()
-        while (number := _kill_somewhere(rng, _fork(arguments, run), run, length)) is not None:
+        run = _new_folder(folder / f"killed_{num_runs}")
+        while True:
+            number = rng.choice([signal.SIGKILL] * 3 + [signal.SIGTERM])
+            process = start(run)
+            process.join(timeout=rng.uniform(0, length))
+            if _kill(process, number, run) is None:
+                break
             counts[number] += 1
-        difference, proven = _compare_apart(straight, run)
-        if difference:
-            return f"{run.name}, {sum(counts.values())} kills: {difference}", ""
-        num_runs += 1
+        found = _in_fork(lambda run=run: compare(straight, run))
+        if found.difference:
+            return Comparison(difference=f"{run.name}, {sum(counts.values())} kills: {found.difference}")
+        num_runs, compared = num_runs + 1, found.compared
         print(f"{sum(counts.values())} kills, {num_runs} runs, all equal", flush=True)
         for path in (run, *_moved_aside(run)):
             shutil.rmtree(path)
     kills = f"{counts[signal.SIGKILL]} times SIGKILL, {counts[signal.SIGTERM]} times SIGTERM"
-    return None, f"in each of {num_runs} runs ({kills}) {proven}"
+    return Comparison(difference=None, compared=f"in each of {num_runs} runs ({kills}) {compared}")
 
 
-def _compare_apart(straight: Path, run: Path) -> tuple[str | None, str]:
-    """`compare` in a copy of this process: once torch has computed something with threads, forks of it hang."""
-    context = get_context("fork")
-    receiver, sender = context.Pipe(duplex=False)
-    process = context.Process(target=lambda: sender.send(compare(straight, run)))
-    process.start()
-    sender.close()
-    try:
-        return receiver.recv()
-    except EOFError as error:
-        raise RagenError(f"{straight} and {run} cannot be compared.") from error
-    finally:
-        process.join()
+# --- runs -----------------------------------------------------------------------------------------------------------
 
 
-def _fork(arguments: Sequence[str], run: Path) -> ForkProcess:
+def _start(config_name: str, changes: Sequence[str], config_dir: str | None, run: Path) -> ForkProcess:
     """`ragen train` in a copy of this process."""
-    from ragen.trainer.command import run as train
+    from ragen.trainer.train import train
 
     def work() -> None:
         log = os.open(_log_of(run), os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         for stream in (1, 2):
             os.dup2(log, stream)
-        args = argument_parser("").parse_args([*arguments, f"trainer.default_local_dir='{run}'"])
-        sys.exit(reporting_errors(lambda: train(config_from_args(args)), outlives_reader=True))
+        config = load_config(config_name, [*changes, f"trainer.default_local_dir='{run}'"], config_dir)
+        sys.exit(reporting_errors(lambda: train(config), outlives_reader=True))
 
-    process = get_context("fork").Process(target=work)
+    process = FORK.Process(target=work)
     process.start()
     return process
 
 
-def _kill_somewhere(rng: random.Random, process: ForkProcess, run: Path, length: float) -> signal.Signals | None:
-    """End a process within `length` seconds; by what, or None when it came to its end before."""
-    number = rng.choice([signal.SIGKILL] * 3 + [signal.SIGTERM])
-    process.join(timeout=rng.uniform(0, length))
+def _finish(process: ForkProcess, run: Path) -> None:
+    process.join()
+    if process.exitcode:
+        raise RagenError(f"the training run failed:\n{_tail(run)}")
+
+
+def _kill(process: ForkProcess, number: signal.Signals, run: Path) -> signal.Signals | None:
+    """End a process; None when it came to its end before."""
     if process.exitcode is None:
         assert process.pid is not None
         os.kill(process.pid, number)
@@ -177,60 +185,93 @@ def _kill_somewhere(rng: random.Random, process: ForkProcess, run: Path, length:
     return number
 
 
+def _has_logged(run: Path, step: int) -> bool:
+    return (run / "metrics.jsonl").exists() and any(row["step"] >= step for row in read_metrics(run))
+
+
+def _new_folder(path: Path) -> Path:
+    if path.exists():
+        raise ConfigError(f"{path} exists already. Give --keep another folder.")
+    path.mkdir(parents=True)
+    return path
+
+
 def _moved_aside(run: Path) -> list[Path]:
     """What a start that did not resume has put away."""
     return list(run.parent.glob(f"{run.name}.[0-9]*"))
 
 
-def compare(straight: Path, resumed: Path) -> tuple[str | None, str]:
-    """The first metric or tensor in which two runs differ, or None, and how many there are."""
-    expected, found = _metrics(straight), _metrics(resumed)
-    if list(expected) != list(found):
-        return f"steps {list(expected)} were logged without the kill, {list(found)} with it.", ""
-    for step, row in expected.items():
-        for name in sorted(row.keys() | found[step].keys()):
-            one, other = row.get(name), found[step].get(name)
-            if not _is_same(one, other):
-                return f"step {step}, metric {name}: {one} without the kill, {other} with it.", ""
-    num_tensors = 0
-    for name, one, other in _tensors(straight, resumed):
-        num_tensors += 1
-        if other is None or one is None:
-            return f"{name} is in one of the two last checkpoints only.", ""
-        if one.dtype != other.dtype or one.shape != other.shape:
-            return f"{name}: {one.dtype} {tuple(one.shape)} without the kill, {other.dtype} {tuple(other.shape)}.", ""
-        if not _as_bytes(one).equal(_as_bytes(other)):
-            gap = (one.double() - other.double()).abs().max().item()
-            return f"{name}: the largest difference is {gap:.3g}.", ""
-    num_metrics = sum(map(len, expected.values()))
-    return None, f"{num_metrics} metrics of {len(expected)} steps and {num_tensors} tensors of the last checkpoint"
+def _log_of(run: Path) -> Path:
+    return run.with_name(f"{run.name}.log")
+
+
+def _tail(run: Path) -> str:
+    return "\n".join(_log_of(run).read_text(errors="replace").splitlines()[-15:])
+
+
+# --- comparing ------------------------------------------------------------------------------------------------------
+
+
+def _in_fork(work: Callable[[], Comparison]) -> Comparison:
+    """What `work` returns in a copy of this process."""
+    receiver, sender = FORK.Pipe(duplex=False)
+    process = FORK.Process(target=lambda: sender.send(work()))
+    process.start()
+    sender.close()
+    try:
+        return receiver.recv()
+    except EOFError as error:
+        raise RagenError("the runs cannot be compared.") from error
+    finally:
+        process.join()
+
+
+def compare(straight: Path, resumed: Path) -> Comparison:
+    """The first metric or tensor in which two runs differ, and how many there are."""
+    metrics, tensors = _metrics(straight), _tensors(straight)
+    differences = chain(
+        _metric_differences(metrics, _metrics(resumed)), _tensor_differences(tensors, _tensors(resumed))
+    )
+    compared = f"{sum(map(len, metrics.values()))} metrics of {len(metrics)} steps and {len(tensors)} tensors"
+    return Comparison(difference=next(differences, None), compared=f"{compared} of the last checkpoint")
 
 
 def _metrics(run: Path) -> dict[int, dict[str, Any]]:
     return {row["step"]: without_times(row) for row in read_metrics(run)}
 
 
-def _is_same(one: Any, other: Any) -> bool:
-    if isinstance(one, float) and isinstance(other, float) and math.isnan(one):
-        return math.isnan(other)
-    return one == other
+def _metric_differences(straight: Mapping[int, Any], resumed: Mapping[int, Any]) -> Iterator[str]:
+    if list(straight) != list(resumed):
+        yield f"steps {list(straight)} were logged without the kill, {list(resumed)} with it."
+        return
+    for step, row in straight.items():
+        for name in sorted(row.keys() | resumed[step].keys()):
+            one, other = row.get(name), resumed[step].get(name)
+            is_nan = isinstance(one, float) and isinstance(other, float) and math.isnan(one) and math.isnan(other)
+            if one != other and not is_nan:
+                yield f"step {step}, metric {name}: {one} without the kill, {other} with it."
 
 
-def _tensors(straight: Path, resumed: Path) -> Iterator[tuple[str, Any, Any]]:
-    """Name and both values of every tensor of the last checkpoints."""
-    one, other = (_load(run) for run in (straight, resumed))
-    for name in sorted(one.keys() | other.keys()):
-        yield name, one.get(name), other.get(name)
-
-
-def _load(run: Path) -> Mapping[str, Any]:
+def _tensors(run: Path) -> dict[str, Any]:
+    """Every tensor of the last checkpoint, by file and name."""
     from safetensors.torch import load_file
 
-    if not (run / LATEST).exists():
+    folder = named_checkpoint(run)
+    if folder is None:
         return {}
-    folder = run / f"global_step_{(run / LATEST).read_text().strip()}"
     files = sorted(folder.rglob("*.safetensors"))
     return {f"{path.relative_to(folder)}: {key}": value for path in files for key, value in load_file(path).items()}
+
+
+def _tensor_differences(straight: Mapping[str, Any], resumed: Mapping[str, Any]) -> Iterator[str]:
+    for name in sorted(straight.keys() | resumed.keys()):
+        one, other = straight.get(name), resumed.get(name)
+        if one is None or other is None:
+            yield f"{name} is in one of the two last checkpoints only."
+        elif one.dtype != other.dtype or one.shape != other.shape:
+            yield f"{name}: {one.dtype} {tuple(one.shape)} without the kill, {other.dtype} {tuple(other.shape)}."
+        elif not _as_bytes(one).equal(_as_bytes(other)):
+            yield f"{name}: the largest difference is {(one.double() - other.double()).abs().max().item():.3g}."
 
 
 def _as_bytes(tensor: Any) -> Any:
@@ -249,40 +290,3 @@ def _stage(name: str) -> Iterator[None]:
         yield
     finally:
         print(f" {time.monotonic() - started:.1f} s", flush=True)
-
-
-def _start(arguments: Sequence[str], run: Path) -> subprocess.Popen[bytes]:
-    command = [sys.executable, "-m", "ragen.cli", "train", *arguments, f"trainer.default_local_dir='{run}'"]
-    with open(_log_of(run), "ab") as log:
-        return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT)
-
-
-def _log_of(run: Path) -> Path:
-    return run.with_name(f"{run.name}.log")
-
-
-def _finish(process: subprocess.Popen[bytes], run: Path) -> None:
-    try:
-        if process.wait():
-            raise RagenError(f"the training run failed:\n{_tail(run)}")
-    finally:
-        process.kill()
-
-
-def _kill_after(step: int, process: subprocess.Popen[bytes], run: Path) -> None:
-    """SIGKILL once the metrics of `step` are written."""
-    try:
-        while process.poll() is None:
-            if (run / "metrics.jsonl").exists() and any(row["step"] >= step for row in read_metrics(run)):
-                process.send_signal(signal.SIGKILL)
-                process.wait()
-            else:
-                time.sleep(POLL_S)
-    finally:
-        process.kill()
-    if process.returncode != -signal.SIGKILL:
-        raise RagenError(f"the training run ended before it could be killed; give more --steps.\n{_tail(run)}")
-
-
-def _tail(run: Path) -> str:
-    return "\n".join(_log_of(run).read_text(errors="replace").splitlines()[-15:])

@@ -22,7 +22,7 @@ from ragen.llm_agent.agent_proxy import refuse_when_nothing_fits
 from ragen.llm_agent.build import Agent
 from ragen.llm_agent.chat import Chat
 from ragen.llm_agent.es_manager import EsManager
-from ragen.modeling.lora import has_adapter, load_adapter, merged_state
+from ragen.modeling.lora import has_adapter, merged_state
 from ragen.types import Episode, Metrics
 
 
@@ -141,13 +141,10 @@ class LocalWorkers:
 
         return {role: saver(learner) for role, learner in self.learners.items()}
 
-    def load(self, folder: Path, *, with_optimizers: bool) -> None:
-        """Adapters and optimizer states of a checkpoint; whole weights were loaded with the models."""
+    def load_optimizers(self, folder: Path) -> None:
+        """The optimizer states of a checkpoint; weights and adapters were loaded with the models."""
         for role, learner in self.learners.items():
-            if has_adapter(learner.model):
-                load_adapter(learner.model, folder / role)
-            if with_optimizers:
-                learner.load_optimizer(folder / role)
+            learner.load_optimizer(folder / role)
 
     def close(self) -> None:
         self.agent.engine.close()

@@ -93,12 +93,12 @@ def test_every_bucket_has_the_gradient_of_its_own_mean(tmp_path, changes):
         for weight in trainer.workers.actor.model.parameters():
             weight += 0.02 * torch.randn(weight.shape, generator=torch.Generator().manual_seed(1))
     seen = {}
-    trainer.gradient_reporter.log_table = lambda step, name, columns, rows: seen.update({name: rows})
-    score = trainer.gradient_reporter.score
+    trainer.gradients.reporter.log_table = lambda step, name, columns, rows: seen.update({name: rows})
+    score = trainer.gradients.reporter.score
     batches = []
-    trainer.gradient_reporter.score = lambda groups, ratio: batches.append(score(groups, ratio)) or batches[-1]
-    trainer.gradient_reporter.is_separate = True
-    metrics = trainer.gradient_reporter(1, [], None, None)  # type: ignore[arg-type]
+    trainer.gradients.reporter.score = lambda groups, ratio: batches.append(score(groups, ratio)) or batches[-1]
+    trainer.gradients.reporter.is_separate = True
+    metrics = trainer.gradients.reporter(1, [], None, None)  # type: ignore[arg-type]
     batch = batches[0]
     assert batch.reward_std.unique().numel() > 1, "groups do not vary: nothing is tested"
     for name in ("bucket_1", "bucket_2", "all"):
@@ -129,7 +129,7 @@ def test_every_bucket_has_the_gradient_of_its_own_mean(tmp_path, changes):
 def test_folds_are_whole_groups_and_hold_every_sample_once(tmp_path):
     trainer = build_trainer(runs.small_config(tmp_path, "es_manager.train.env_groups=4", GRPO, env=LAKE))
     assert trainer is not None
-    batch = trainer.score_aside(trainer.gradient_reporter.rollout(1), 1.0)
+    batch = trainer.scorer.score_for_analysis(trainer.gradients.reporter.rollout(1), 1.0)
     parts = folds(batch, [0, 2, 3])
     assert sorted(index for part in parts for index in part) == [
         index for index, group in enumerate(batch.groups.tolist()) if group in (0, 2, 3)

@@ -166,13 +166,13 @@ def test_a_disk_without_room_for_a_checkpoint_is_refused(tmp_path, monkeypatch):
     free = 60 * 10**6
     monkeypatch.setattr("shutil.disk_usage", lambda path: SimpleNamespace(free=free))
     config = small_config(tmp_path / "run")
-    assert plan_start(config) is not None
+    assert not plan_start(config).is_over
     shutil.copytree(resolve_model("tiny/bandit"), tmp_path / "large")
     pad_weights(tmp_path / "large/model.safetensors", num_bytes=free)
     large = f"model_path={tmp_path / 'large'}"
     with pytest.raises(RagenError, match=r"60 MB are free there, and one checkpoint .* needs about 36\d MB"):
         plan_start(small_config(tmp_path / "run", large))
-    assert plan_start(small_config(tmp_path / "run", large, "trainer.save_freq=-1")) is not None
+    assert plan_start(small_config(tmp_path / "run", large, "trainer.save_freq=-1")).step == 0
 
 
 def pad_weights(path: Path, *, num_bytes: int) -> None:

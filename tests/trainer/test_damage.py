@@ -58,14 +58,14 @@ def test_weights_that_are_no_numbers_stop_the_run_and_the_good_checkpoint_stays(
 
 def test_a_checkpoint_is_not_written_with_a_nan_in_it(tmp_path):
     def spoil(trainer) -> None:
-        save = trainer.save
+        save = trainer.checkpoints.save
 
         def spoiled(point) -> None:
             if point.step == 2:
                 next(iter(trainer.workers.actor.optimizer.adam.state.values()))["exp_avg"][0] = torch.nan
             save(point)
 
-        trainer.save = spoiled
+        trainer.checkpoints.save = spoiled
 
     message = fit_with(tmp_path, spoil=spoil)
     assert "actor/optimizer.safetensors: 1 of " in message and "It is not saved. The last good" in message

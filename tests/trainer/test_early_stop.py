@@ -11,7 +11,11 @@ def early_stop(*, empty_stop_steps: int = 2, **changes: float) -> EarlyStop:
 
 
 def seen(stop: EarlyStop, *stds: float) -> list[str | None]:
-    return [stop.see_reward_std(std) for std in stds]
+    return [filtered(stop, kept=1, std=std) for std in stds]
+
+
+def filtered(stop: EarlyStop, *, kept: int, std: float = 1.0) -> str | None:
+    return stop.after_filter({"rollout/filter_kept_count": kept, "rollout/in_group_reward_std": std})
 
 
 COLLAPSE = "reward_variance_collapse"
@@ -40,7 +44,7 @@ def test_a_window_of_zero_switches_the_collapse_off():
 
 
 def low(stop: EarlyStop, **values: float) -> str | None:
-    return stop.see_validation({f"val-env/{tag}/success": value for tag, value in values.items()})
+    return stop.after_validation({f"val-env/{tag}/success": value for tag, value in values.items()})
 
 
 def test_one_environment_that_stays_unsolved_ends_the_run():
@@ -55,7 +59,7 @@ def test_only_the_success_of_sampled_validation_counts():
     stop = early_stop(low_success_patience=1)
     names = ("val-env/Bandit/non-zero/success", "val-env-greedy/Bandit/success", "train/Bandit/success")
     names += ("val-env/Bandit/success_unseen", "val-env/Bandit/success_seen", "val-env/Bandit/success_low")
-    assert stop.see_validation(dict.fromkeys(names, 0.0)) is None
+    assert stop.after_validation(dict.fromkeys(names, 0.0)) is None
 
 
 def test_a_patience_of_zero_switches_the_validation_stop_off():
@@ -65,23 +69,23 @@ def test_a_patience_of_zero_switches_the_validation_stop_off():
 
 def test_steps_the_filter_left_empty_are_counted_in_a_row():
     stop = early_stop(empty_stop_steps=2)
-    assert [stop.see_kept(kept) for kept in (0, 3, 0)] == [None] * 3
+    assert [filtered(stop, kept=kept) for kept in (0, 3, 0)] == [None] * 3
     assert stop.state.num_empty == 1
-    assert stop.see_kept(0) == "empty_filtered_steps"
+    assert filtered(stop, kept=0) == "empty_filtered_steps"
 
 
 def test_zero_empty_steps_never_stop():
     stop = early_stop(empty_stop_steps=0)
-    assert [stop.see_kept(0) for _ in range(10)] == [None] * 10
+    assert [filtered(stop, kept=0) for _ in range(10)] == [None] * 10
 
 
 def test_what_was_seen_survives_a_checkpoint():
     stop = early_stop(variance_baseline_steps=1, variance_window=2, low_success_patience=2)
     seen(stop, 1.0, 0.01)
     low(stop, Bandit=0.0)
-    stop.see_kept(0)
+    filtered(stop, kept=0)
     resumed = early_stop(variance_baseline_steps=1, variance_window=2, low_success_patience=2)
-    resumed.from_json(stop.to_json())
+    resumed.load(stop.to_json())
     assert resumed.state == stop.state
     assert seen(resumed, 0.01) == [COLLAPSE]
     assert low(resumed, Bandit=0.0) == "low_validation_success"

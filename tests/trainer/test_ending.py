@@ -10,7 +10,7 @@ from ragen.env.bandit.env import BanditEnv
 from ragen.errors import NOTHING_LEARNED
 from ragen.tracking.rundir import RunDir
 from ragen.trainer.build import build_trainer
-from ragen.trainer.ending import Cause, compose, ended_by, say_how_it_ended, stopped, this_command
+from ragen.trainer.ending import Cause, compose, ended_by, read_ending, stopped, this_command
 from tests.trainer.runs import Run, finish, overrides, small_config, start_process
 from tests.trainer.test_loop import GRPO, NOTHING_KEPT, ROLLOUT
 
@@ -89,7 +89,7 @@ def test_equal_rewards_are_shown(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(BanditEnv, "step", lambda self, action: pull(self, action))
     filters = [f"{ROLLOUT}.rollout_filter_include_zero=False", f"{ROLLOUT}.rollout_filter_empty_stop_steps=1"]
     ending = fit(tmp_path, *filters, "es_manager.format_penalty=0")
-    assert ending.cause.trouble is not None and ending.cause.trouble.kind == "equal_rewards"
+    assert ending.cause.trouble.kind == "equal_rewards"
     assert "example:    group 0: 0.5 0.5 0.5 0.5; group 1: 0.5" in capsys.readouterr().out
     assert ending.exit_code == NOTHING_LEARNED
 
@@ -184,10 +184,10 @@ def test_the_end_is_said_also_where_it_cannot_be_written_down(tmp_path, capsys, 
 
 
 def test_every_rule_has_its_sentence_and_a_remedy(tmp_path):
-    config = small_config(tmp_path).trainer.early_stop
+    config = small_config(tmp_path)
     for rule in ("empty_filtered_steps", "reward_variance_collapse", "low_validation_success"):
-        cause = stopped(rule, config, empty_steps=5, train=None, val=None)
-        assert cause.reason.endswith(f"({rule})") and cause.remedy and cause.early_stop == rule
+        cause = stopped(rule, config, {})
+        assert cause.reason.endswith(f"({rule})") and cause.trouble.remedy and cause.early_stop == rule
 
 
 @pytest.mark.parametrize(
@@ -223,8 +223,9 @@ def test_a_run_that_ended_before_says_so_again_with_the_same_exit_code(tmp_path,
     assert "Nothing to do" in said and said.endswith(f"{first}\n")
 
 
-def test_a_finished_run_of_an_earlier_version_ends_well(tmp_path, capsys):
+def test_a_finished_run_of_an_earlier_version_ends_well(tmp_path):
     RunDir(tmp_path).write_status("finished", step=2)
-    assert say_how_it_ended(tmp_path, total_steps=2) == 0
-    assert "Finished at step 2 of 2: all steps are done." in capsys.readouterr().out
-    assert say_how_it_ended(tmp_path / "nothing", total_steps=2) == 0
+    ending = read_ending(tmp_path, total_steps=2)
+    assert ending is not None and ending.exit_code == 0
+    assert str(ending).startswith("Finished at step 2 of 2: all steps are done.")
+    assert read_ending(tmp_path / "nothing", total_steps=2) is None

@@ -12,7 +12,7 @@ import pytest
 from ragen.errors import ConfigError
 from ragen.tracking.lock import LOCK, RunLock
 from ragen.trainer import folder
-from ragen.trainer.build import build_trainer, claim_folder
+from ragen.trainer.build import build_trainer
 from ragen.trainer.checkpoint import LATEST, find_resume
 from tests.trainer.runs import REPOSITORY, Run, finish, has_logged, kill_when, small_config, start_process, train
 
@@ -35,15 +35,15 @@ def names(root: Path) -> list[str]:
 # --- moving aside
 
 
-def test_what_a_former_run_left_is_moved_aside_and_what_is_not_of_a_run_stays(tmp_path, capsys):
+def test_what_a_former_run_left_is_moved_aside_and_what_is_not_of_a_run_stays(tmp_path):
     root = tmp_path / "run"
     fill(root, 2, 4)
     (root / "notes.md").write_text("mine")
-    claim_folder(root, None, is_branch=False)
+    moved_to = folder.take_over(root, None, is_branch=False)
     assert names(root) == ["notes.md"]
     [aside] = tmp_path.glob("run.20*")
     assert names(aside) == ["episodes", "global_step_2", "global_step_4", LATEST, "metrics.jsonl"]
-    assert capsys.readouterr().out == f"Moved what another run left in {root} to {aside}.\n"
+    assert moved_to == aside
 
 
 def test_two_moves_in_one_second_have_two_names(tmp_path, monkeypatch):
@@ -83,7 +83,7 @@ def test_only_what_a_run_was_writing_is_removed(tmp_path):
 def test_continuing_from_an_older_checkpoint_moves_the_newer_ones_aside(tmp_path):
     root = tmp_path / "run"
     fill(root, 1, 2, 3)
-    claim_folder(root, root / "global_step_1", is_branch=True)
+    folder.take_over(root, root / "global_step_1", is_branch=True)
     assert find_resume("auto", None, root) == root / "global_step_1"
     [aside] = tmp_path.glob("run.*")
     assert names(aside) == ["global_step_2", "global_step_3"]
@@ -93,7 +93,7 @@ def test_continuing_from_the_newest_moves_nothing(tmp_path):
     """A checkpoint that a kill left without its name is written again."""
     root = tmp_path / "run"
     fill(root, 1, 2)
-    claim_folder(root, root / "global_step_1", is_branch=False)
+    folder.take_over(root, root / "global_step_1", is_branch=False)
     assert names(tmp_path) == ["run"]
     assert find_resume("auto", None, root) == root / "global_step_1"
 

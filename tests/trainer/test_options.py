@@ -12,7 +12,7 @@ from ragen.modeling.load import load_model
 from ragen.models.resolve import resolve_model
 from ragen.tracking.glossary import unknown
 from ragen.tracking.rundir import read_table
-from ragen.trainer.build import build_trainer, draw_seed
+from ragen.trainer.build import build_trainer, with_seed
 from ragen.types import group_episodes
 from tests.trainer.runs import BANDIT, LAKE, Run, small_config, train
 
@@ -354,4 +354,5 @@ def test_a_drawn_seed_is_written_down(tmp_path):
 
 def test_a_drawn_seed_keeps_clear_of_the_validation_levels(tmp_path):
     everywhere = ["seed.train=null", "seed.val=0", "es_manager.val.env_groups=1000000"]
-    assert draw_seed(small_config(tmp_path, *everywhere)) == 1_000_000
+    config = small_config(tmp_path, *everywhere)
+    assert with_seed(config, None).seed.train == 1_000_000

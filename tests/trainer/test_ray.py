@@ -13,8 +13,8 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from ragen.trainer import restart
 from ragen.trainer.build import build_trainer
+from ragen.trainer.train import train as train_with_restarts
 from tests.trainer.ray_runs import assert_same_run, once, rank_processes, train_on
 from tests.trainer.runs import BANDIT, LAKE, REPOSITORY, Run, has_logged, overrides, small_config, train
 
@@ -179,7 +179,7 @@ def test_a_run_that_loses_a_worker_goes_on_from_its_checkpoint(ranks, tmp_path, 
         os.kill(killed[0], signal.SIGKILL)
 
     once(lambda: has_logged(root, 1), kill_one)
-    restart.train(small_config(root, "trainer.n_gpus_per_node=2", "trainer.max_restarts=1", *changes))
+    train_with_restarts(small_config(root, "trainer.n_gpus_per_node=2", "trainer.max_restarts=1", *changes))
     said = capfd.readouterr().err
     assert re.search(rf"error: Worker \d of 2 \(process {killed[0]} on .+\) died during \w+", said), said
     assert "Restarting (0 restarts left)." in said

@@ -67,7 +67,7 @@ def test_a_signal_saves_the_newest_whole_step_and_nothing_is_lost(tmp_path, stra
     assert run.checkpoints == [f"global_step_{step}"]
     assert (run.status["state"], run.status["reason"], run.status["exit_code"]) == ("interrupted", said, 143)
     start = build_trainer(small_config(tmp_path, *STEPS, env=LAKE))
-    assert start is not None and start.resumed is not None and start.resumed.is_complete is is_complete
+    assert start is not None and start.checkpoints.resumed.is_complete is is_complete
     start.fit()
     check_same(straight, Run(tmp_path), 4)
 

@@ -1,6 +1,7 @@
 """`ragen verify-resume`: what it finds, and the proof itself."""
 
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -33,14 +34,14 @@ def change_line(path, number: int, **changes) -> None:
 
 def test_equal_runs_are_equal_whatever_the_clock_says(run, other):
     change_line(other.path / "metrics.jsonl", 1, **{"timing_s/step": 99.0, "perf/throughput": 1.0})
-    difference, compared = compare(run.path, other.path)
-    assert difference is None
-    assert "of 3 steps" in compared and "tensors of the last checkpoint" in compared
+    found = compare(run.path, other.path)
+    assert found.difference is None
+    assert "of 3 steps" in found.compared and "tensors of the last checkpoint" in found.compared
 
 
 def test_the_first_metric_that_differs_is_named(run, other):
     change_line(other.path / "metrics.jsonl", 2, **{"actor/pg_loss": 7.0})
-    difference, _ = compare(run.path, other.path)
+    difference = compare(run.path, other.path).difference
     assert difference is not None
     assert difference.startswith("step 2, metric actor/pg_loss: ") and "7.0 with it" in difference
 
@@ -49,15 +50,15 @@ def test_a_metric_that_only_one_run_has_is_named_and_nan_equals_nan(tmp_path, ru
     again = Run(shutil.copytree(run.path, tmp_path / "again"))
     for one in (again, other):
         change_line(one.path / "metrics.jsonl", 1, strange=float("nan"))
-    assert compare(again.path, other.path)[0] is None
+    assert compare(again.path, other.path).difference is None
     change_line(other.path / "metrics.jsonl", 1, new=1.0)
-    assert compare(again.path, other.path)[0] == "step 1, metric new: None without the kill, 1.0 with it."
+    assert compare(again.path, other.path).difference == "step 1, metric new: None without the kill, 1.0 with it."
 
 
 def test_steps_that_are_missing_are_named(run, other):
     path = other.path / "metrics.jsonl"
     path.write_text("".join(path.read_text().splitlines(keepends=True)[:2]))
-    assert compare(run.path, other.path)[0] == "steps [0, 1, 2] were logged without the kill, [0, 1] with it."
+    assert compare(run.path, other.path).difference == "steps [0, 1, 2] were logged without the kill, [0, 1] with it."
 
 
 def test_a_tensor_that_differs_in_its_last_bit_is_named(run, other):
@@ -66,7 +67,7 @@ def test_a_tensor_that_differs_in_its_last_bit_is_named(run, other):
     name = sorted(tensors)[0]
     tensors[name].view(-1)[0] += 1e-12
     save_file(tensors, path)
-    difference, _ = compare(run.path, other.path)
+    difference = compare(run.path, other.path).difference
     assert difference is not None and difference.startswith(f"actor/optimizer.safetensors: {name}: the largest ")
 
 
@@ -82,28 +83,26 @@ def test_help_says_what_is_proven(capsys):
     assert "bit for bit" in " ".join(capsys.readouterr().out.split())
 
 
+def prove(*options: str, threads: int = 1, exit_code: int = 0) -> str:
+    """What the command says, in a process of its own: it forks."""
+    command = [sys.executable, "-m", "ragen.cli", "verify-resume", *SMALL, *options]
+    environment = os.environ | {"OMP_NUM_THREADS": str(threads)}
+    done = subprocess.run(command, cwd=REPOSITORY, env=environment, capture_output=True, text=True)
+    assert done.returncode == exit_code, done.stdout + done.stderr
+    return done.stdout + done.stderr
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("threads", [1, 2, 4])
-def test_a_real_kill_is_survived_with_any_number_of_threads(capsys, tmp_path, monkeypatch, threads):
-    monkeypatch.setenv("OMP_NUM_THREADS", str(threads))
+def test_a_real_kill_is_survived_with_any_number_of_threads(tmp_path, threads):
     keep = ["--keep", str(tmp_path / "both")]
-    assert main(["verify-resume", *SMALL, *LAKE, "--steps", "3", "--kill-at", "1", *keep]) == 0
-    out = capsys.readouterr().out
+    out = prove(*LAKE, "--steps", "3", "--kill-at", "1", *keep, threads=threads)
     assert "2/3 the same run, killed after step 1" in out and "PROVEN" in out
     assert (tmp_path / "both" / "resumed" / "global_step_3").is_dir()
 
 
-def prove(kills: int, *changes: str, seed: int) -> str:
-    """What the command says, in a process of its own: it forks."""
-    command = [sys.executable, "-m", "ragen.cli", "verify-resume", *SMALL, *BANDIT, *changes]
-    options = ["--steps", "2", "--kills", str(kills), "--seed", str(seed)]
-    done = subprocess.run([*command, *options], cwd=REPOSITORY, capture_output=True, text=True)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
-
-
 def test_kills_at_random_moments_change_nothing():
-    said = prove(3, GRPO, seed=3)
+    said = prove(*BANDIT, GRPO, "--steps", "2", "--kills", "3", "--seed", "3")
     assert "times SIGKILL, " in said and "are equal, bit for bit (base, 2 steps, 3 kills)" in said
 
 
@@ -111,11 +110,10 @@ def test_kills_at_random_moments_change_nothing():
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("changes", [[], [GRPO], ["lora.rank=4"]], ids=["ppo", "grpo", "lora"])
 def test_two_hundred_kills_change_nothing(changes):
-    assert "PROVEN: in each of " in prove(200 if not changes else 30, *changes, seed=1)
+    kills = "200" if not changes else "30"
+    assert "PROVEN: in each of " in prove(*BANDIT, *changes, "--steps", "2", "--kills", kills, "--seed", "1")
 
 
-@pytest.mark.slow
-def test_a_run_that_cannot_train_shows_its_own_words(capsys):
+def test_a_run_that_cannot_train_shows_its_own_words():
     short = "actor_rollout_ref.rollout.max_model_len=60"
-    assert main(["verify-resume", *SMALL, *BANDIT, short]) == 1
-    assert "exceeds max_model_len=60" in capsys.readouterr().err
+    assert "exceeds max_model_len=60" in prove(*BANDIT, short, exit_code=1)

@@ -1,0 +1,74 @@
+"""What is kept of rollouts: their episodes and tables, and the signs that the end of a run may have to explain."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from ragen.algorithms.rollout_filter import FilterResult
+from ragen.config.trainer import TrainerConfig
+from ragen.llm_agent.metrics import success
+from ragen.seeding import fixed_hash
+from ragen.tracking import names
+from ragen.tracking.rundir import RunDir
+from ragen.tracking.tracker import Trackers
+from ragen.trainer.trouble import Signs, read_signs
+from ragen.types import Episode, Metrics
+
+
+class Recorder:
+    """Writes episodes into the run directory, and tables to the trackers."""
+
+    def __init__(self, config: TrainerConfig, trackers: Trackers) -> None:
+        self.config, self.trackers = config, trackers
+        self.signs: dict[str, Signs] = {}
+        """What the last training rollout (`train`) and the last validation rollout (`val`) looked like."""
+
+    def record_training(self, step: int, episodes: Sequence[Episode]) -> None:
+        every = self.config.save_episodes_every
+        is_due = every > 0 and step % every == 0
+        self._write("train", step, episodes, is_due=is_due, second=self.config.rollout_data_dir)
+        self._note_signs("train", episodes)
+
+    def record_validation(self, step: int, episodes: Sequence[Episode], metrics: Metrics) -> None:
+        self._write("val", step, episodes, is_due=True, second=self.config.validation_data_dir)
+        self._note_signs("val", episodes)
+        tags = names.by_tag(metrics, names.VALIDATION, names.SUCCESS)
+        by_env = {tag: success([e for e in episodes if e.tag == tag]) for tag in tags}
+        self.trackers.validated(step, by_env, success(episodes))
+        num_rows = self.config.generations_to_log_to_wandb.val
+        if num_rows > 0:
+            shown = sorted(episodes, key=lambda e: fixed_hash(e.seed, "shown", e.member))[:num_rows]
+            rows = [[e.tag, e.seed, _conversation(e), e.score, e.is_success] for e in shown]
+            self.trackers.log_table(step, "val/generations", ["tag", "seed", "conversation", "score", "success"], rows)
+
+    def record_filter(self, step: int, kept: FilterResult) -> None:
+        """The rewards of every group, and, on request, each group's deviation and fate."""
+        if not kept.rewards:
+            return
+        columns = ["group_id", *(f"reward_{member}" for member in range(len(kept.rewards[0])))]
+        rows = [[group_id, *rewards] for group_id, rewards in zip(kept.group_ids, kept.rewards, strict=True)]
+        self.trackers.log_table(step, "rollout/reward_table", columns, rows)
+        if self.config.log_group_rv_table:
+            columns = ["step", "group_id", "reward_std", "selected"]
+            stds = zip(kept.group_ids, kept.reward_stds, strict=True)
+            rows = [[step, group_id, std, group_id in kept.kept_ids] for group_id, std in stds]
+            self.trackers.log_table(step, "rollout/group_rv_table", columns, rows)
+
+    def _write(self, kind: str, step: int, episodes: Sequence[Episode], *, is_due: bool, second: str | None) -> None:
+        """Into the run directory, compressed, and as plain JSON lines into a second folder where one is named."""
+        if is_due:
+            self.trackers.run.write_episodes(f"{kind}_step_{step}", episodes)
+        if second:
+            RunDir(Path(second)).write_episodes(f"{kind}_step_{step}", episodes, is_compressed=False)
+
+    def _note_signs(self, kind: str, episodes: Sequence[Episode]) -> None:
+        """Episodes that are all lost are worth a message at once."""
+        before, signs = self.signs.get(kind), read_signs(episodes)
+        self.signs[kind] = signs
+        if signs.trouble is not None and signs.trouble.is_fault and (before is None or before.trouble is None):
+            self.trackers.say(f"{kind}: {signs.trouble}")
+
+
+def _conversation(episode: Episode) -> str:
+    return "\n".join(f"[{message['role']}]\n{message['content']}" for message in episode.messages())
