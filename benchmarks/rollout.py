@@ -48,7 +48,7 @@ from ragen.engine.base import Completion, Request, SamplingParams, StopReason
 from ragen.engine.native.engine import native_engine
 from ragen.llm_agent.build import build_chat, build_proxy
 from ragen.llm_agent.chat import Chat
-from ragen.llm_agent.es_manager import EsManager, play_turn
+from ragen.llm_agent.es_manager import EsManager, PendingTurn, play_in_order
 from ragen.llm_agent.parsing import parse_reply
 from ragen.llm_agent.prompts import system_message, user_message
 from ragen.modeling.load import load_tokenizer
@@ -221,7 +221,9 @@ def prepare_trl(setup: Setup) -> Callable[[], Played] | None:
             parsed = parse_reply(
                 reply, enable_think=True, action_sep=agent.action_sep, max_actions=agent.max_actions_per_turn
             )
-            outcome = play_turn(self.seat, parsed.actions)
+            pending = PendingTurn(self.seat, parsed.actions)
+            play_in_order([pending])
+            outcome = pending.outcome()
             turn = Turn(user="", prompt_ids=[], response_ids=[], logprobs=[], text=reply, stop_reason="")
             turn.reward, turn.info = outcome.reward, outcome.info
             self.turns.append(turn)

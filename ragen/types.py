@@ -85,6 +85,14 @@ class Turn:
         return len(self.entropies) == len(self.response_ids)
 
 
+def conversation(system: str, turns: Iterable[Turn]) -> list[Message]:
+    """A system message and the exchanges of turns, in chat form."""
+    messages = [{"role": "system", "content": system}]
+    for turn in turns:
+        messages += [{"role": "user", "content": turn.user}, {"role": "assistant", "content": turn.text}]
+    return messages
+
+
 @dataclass(kw_only=True, slots=True)
 class Episode:
     """One play of one level."""
@@ -129,10 +137,7 @@ class Episode:
 
     def messages(self) -> list[Message]:
         """The conversation in chat form."""
-        messages = [{"role": "system", "content": self.system}]
-        for turn in self.turns:
-            messages += [{"role": "user", "content": turn.user}, {"role": "assistant", "content": turn.text}]
-        return messages
+        return conversation(self.system, self.turns)
 
 
 @dataclass(kw_only=True, slots=True)

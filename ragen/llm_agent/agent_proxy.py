@@ -125,8 +125,8 @@ class AgentProxy:
             seed=seat.seed,
             level=seat.level,
         )
-        if seat.error:
-            episode.status, episode.error = _fault(seat.is_hung), seat.error
+        if seat.status.is_fault:
+            episode.status, episode.error = seat.status, seat.error
         else:
             episode.system = self.ctx.system(seat)
             episode.final_observation = seat.observation
@@ -211,16 +211,7 @@ class AgentProxy:
         turn.penalty = self.format_penalty if outcome.is_invalid else 0.0
         episode.turns.append(turn)
         episode.final_observation = play.seat.observation
-        if outcome.error:
-            episode.status, episode.error = _fault(outcome.is_hung), outcome.error
-        elif outcome.is_done:
-            episode.status = Status.SOLVED if outcome.is_success else Status.FAILED
-        elif outcome.is_out_of_actions:
-            episode.status = Status.OUT_OF_ACTIONS
-
-
-def _fault(is_hung: bool) -> Status:
-    return Status.ENV_TIMEOUT if is_hung else Status.ENV_ERROR
+        episode.status, episode.error = outcome.status, outcome.error
 
 
 def refuse_when_nothing_fits(episodes: Sequence[Episode]) -> None:

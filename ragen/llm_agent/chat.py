@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from ragen.errors import ChatTemplateError
@@ -23,18 +22,6 @@ FALLBACK = re.compile(r"<0x[0-9A-F]{2}>")
 """Tokens for single bytes of characters without a token; any text may need them."""
 # Some templates print today's date; a fixed one keeps prompts the same every day.
 FIXED_DATE = "1 January 2025"
-
-
-@dataclass(frozen=True, slots=True)
-class SelfTest:
-    """What the start-up check of a tokenizer found."""
-
-    ids_are_canonical: bool
-    """Encoding the template's rendering of a well-formed conversation gives exactly the appended ids."""
-    keeps_reasoning: bool
-    """False where the template removes the reasoning of earlier replies; appended conversations keep it."""
-    note: str
-    """One sentence for the log, empty when there is nothing to say."""
 
 
 class Chat:
@@ -75,7 +62,8 @@ class Chat:
         end = self._after_reply.lstrip()
         markers = [marker for marker in self._special_ids if end.startswith(marker)]
         self.end_of_turn_id = self._special_ids[max(markers, key=len)] if markers else None
-        self.self_test = self._run_self_test() if is_growing else SelfTest(True, True, "")
+        self.note = self._run_self_test() if is_growing else ""
+        """What the start-up check found, for the log; empty where the template does just what appending does."""
 
     @property
     def stop_token_ids(self) -> tuple[int, ...]:
@@ -216,8 +204,8 @@ class Chat:
             text += f"{self._after_reply}question {number}{self._before_reply}"
         return text
 
-    def _run_self_test(self) -> SelfTest:
-        """Compare appended conversations with the template's own rendering of the same messages."""
+    def _run_self_test(self) -> str:
+        """Compare appended conversations with the template's own rendering of the same messages; a note, or empty."""
         replies = [f"{self.opened_prefix}look, then go {n}</think><answer>Up || Left</answer>" for n in (1, 2)]
         if self.opened_prefix.strip() != THINK[0]:
             replies = [f"{self.opened_prefix}Up</answer>", f"{self.opened_prefix}Left || Up</answer>"]
@@ -231,14 +219,11 @@ class Chat:
         rendered = text + self.forced_prefix
         if self.decode(appended) == self.decode(self._encode(rendered)):
             is_canonical = appended == self._encode(rendered)
-            note = "" if is_canonical else "Encoding a rendered conversation splits some words differently."
-            return SelfTest(ids_are_canonical=is_canonical, keeps_reasoning=True, note=note)
+            return "" if is_canonical else "Encoding a rendered conversation splits some words differently."
         if text == self._join([reply.split(THINK[1])[-1] for reply in replies]):
-            return SelfTest(
-                ids_are_canonical=False,
-                keeps_reasoning=False,
-                note="This chat template shows earlier replies without their reasoning; here it stays in the context, "
-                "because those tokens were sampled. Use context_window_mode=single_turn for prompts without it.",
+            return (
+                "This chat template shows earlier replies without their reasoning; here it stays in the context, "
+                "because those tokens were sampled. Use context_window_mode=single_turn for prompts without it."
             )
         raise ChatTemplateError(
             f"The chat template of {self.tokenizer.name_or_path!r} changes earlier turns when a conversation grows:\n"

@@ -9,7 +9,7 @@ from ragen.config.schema import AgentProxyConfig
 from ragen.llm_agent.chat import Chat
 from ragen.llm_agent.es_manager import Seat
 from ragen.llm_agent.prompts import summary, system_message, user_message
-from ragen.types import Episode, Message, Sample, Turn
+from ragen.types import Episode, Message, Sample, Turn, conversation
 
 
 @dataclass(kw_only=True, slots=True)
@@ -17,9 +17,9 @@ class Prompt:
     """The next prompt of an episode."""
 
     user: str
-    turn_ids: list[int]
+    turn_ids: list[int] = field(default_factory=list)
     """What the turn records: the appended ids in `full` mode, the whole prompt otherwise."""
-    context_ids: list[int]
+    context_ids: list[int] = field(default_factory=list)
     """The whole prompt for the engine."""
     messages: list[Message] = field(default_factory=list)
     """The same as chat messages, for engines that speak text."""
@@ -44,7 +44,8 @@ class CtxManager:
     def next_prompt(self, seat: Seat, episode: Episode, context_ids: list[int]) -> Prompt:
         """The prompt of the next turn; it may exceed `max_prompt`. `context_ids`: the last prompt and its reply."""
         user = user_message(seat, episode.turns, enable_think=self.agent.enable_think)
-        return _BUILDERS[self.agent.context_window_mode](self, episode, user, context_ids)
+        build = self._full if self.agent.context_window_mode == "full" else self._limited
+        return build(episode, user, context_ids)
 
     def no_room(self, tag: str, num_tokens: int) -> str:
         """Why an episode ended before its first reply."""
@@ -57,63 +58,50 @@ class CtxManager:
     def _full(self, episode: Episode, user: str, context_ids: list[int]) -> Prompt:
         """The whole conversation: only the new user message is added to it."""
         if self.chat is None:
-            messages = [*episode.messages(), {"role": "user", "content": user}]
-            return Prompt(user=user, turn_ids=[], context_ids=[], messages=messages)
+            return Prompt(user=user, messages=_messages(episode.system, episode.turns, user))
         if episode.turns:
             new = self.chat.append(episode.turns[-1].response_ids, user)
         else:
             new = self.chat.start(episode.system, user)
         return Prompt(user=user, turn_ids=new, context_ids=context_ids + new)
 
-    def _limited_multi_turn(self, episode: Episode, user: str, _: list[int]) -> Prompt:
-        """The last turns as real messages, replies exactly as sampled; older ones go until the rest fits."""
-        window = self._window(episode)
+    def _limited(self, episode: Episode, user: str, _: list[int]) -> Prompt:
+        """The last turns, as real messages or in a summary; older ones go until the rest fits."""
+        size = self.agent.max_context_window  # counts the present turn
+        window = episode.turns if size < 0 else episode.turns[max(0, len(episode.turns) - size + 1) :]
+        build = _LIMITED[self.agent.context_window_mode]
         for num_dropped in range(len(window) + 1):
-            shown = window[num_dropped:]
-            users = [turn.user for turn in shown] + [user]
-            messages, ids = [], []
-            if self.chat is None:
-                messages = [*_shortened(episode, shown).messages(), {"role": "user", "content": user}]
-            else:
-                ids = self.chat.start(episode.system, users[0])
-                for turn, next_user in zip(shown, users[1:], strict=True):
-                    ids = ids + turn.response_ids + self.chat.append(turn.response_ids, next_user)
-            if len(ids) <= self.max_prompt:
+            prompt = build(self, episode, window[num_dropped:], user)
+            prompt.turn_ids, prompt.num_dropped_turns = prompt.context_ids, num_dropped
+            if len(prompt.context_ids) <= self.max_prompt:
                 break
-        return Prompt(user=user, turn_ids=ids, context_ids=ids, messages=messages, num_dropped_turns=num_dropped)
+        return prompt
 
-    def _single_turn(self, episode: Episode, user: str, _: list[int]) -> Prompt:
-        """One user message: the earlier turns in a line each, then the present state."""
-        window = self._window(episode)
-        for num_dropped in range(len(window) + 1):
-            shown = window[num_dropped:]
-            first = len(episode.turns) - len(shown) + 1
-            text = summary(shown, first=first, action_sep=self.agent.action_sep)
-            text = f"{text}\n{user}" if text else user
-            messages, ids = [], []
-            if self.chat is None:
-                messages = [{"role": "system", "content": episode.system}, {"role": "user", "content": text}]
-            else:
-                ids = self.chat.start(episode.system, text)
-            if len(ids) <= self.max_prompt:
-                break
-        return Prompt(user=text, turn_ids=ids, context_ids=ids, messages=messages, num_dropped_turns=num_dropped)
+    def _recent_turns(self, episode: Episode, shown: list[Turn], user: str) -> Prompt:
+        """The turns as real messages, replies exactly as sampled."""
+        if self.chat is None:
+            return Prompt(user=user, messages=_messages(episode.system, shown, user))
+        users = [turn.user for turn in shown] + [user]
+        ids = self.chat.start(episode.system, users[0])
+        for turn, next_user in zip(shown, users[1:], strict=True):
+            ids = ids + turn.response_ids + self.chat.append(turn.response_ids, next_user)
+        return Prompt(user=user, context_ids=ids)
 
-    def _window(self, episode: Episode) -> list[Turn]:
-        """The earlier turns that max_context_window (which counts the present one) lets through."""
-        size = self.agent.max_context_window
-        return episode.turns if size < 0 else episode.turns[max(0, len(episode.turns) - size + 1) :]
+    def _one_message(self, episode: Episode, shown: list[Turn], user: str) -> Prompt:
+        """One user message: the turns in a line each, then the present state."""
+        text = summary(shown, first=len(episode.turns) - len(shown) + 1, action_sep=self.agent.action_sep)
+        text = f"{text}\n{user}" if text else user
+        if self.chat is None:
+            return Prompt(user=text, messages=_messages(episode.system, [], text))
+        return Prompt(user=text, context_ids=self.chat.start(episode.system, text))
 
 
-_BUILDERS = {
-    "full": CtxManager._full,
-    "limited_multi_turn": CtxManager._limited_multi_turn,
-    "single_turn": CtxManager._single_turn,
-}
+_LIMITED = {"limited_multi_turn": CtxManager._recent_turns, "single_turn": CtxManager._one_message}
 
 
-def _shortened(episode: Episode, turns: list[Turn]) -> Episode:
-    return Episode(tag="", env_type="", group_id=0, member=0, seed=0, system=episode.system, turns=turns)
+def _messages(system: str, turns: Sequence[Turn], user: str) -> list[Message]:
+    """A conversation and the next user message, for engines that speak text."""
+    return [*conversation(system, turns), {"role": "user", "content": user}]
 
 
 def to_samples(

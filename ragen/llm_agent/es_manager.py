@@ -13,6 +13,7 @@ from ragen.env import Env, StepResult, boundary
 from ragen.env.boundary import MAX_REWARD, EnvFault, Level
 from ragen.llm_agent.env_calls import Fault, TagCalls, make_envs, result_of
 from ragen.llm_agent.env_threads import Clock, EnvTimeout, Work
+from ragen.types import Status
 
 
 @dataclass(kw_only=True, slots=True)
@@ -40,10 +41,10 @@ class Seat:
     """Lower-case action name -> id, for the current level."""
     notes: str = ""
     """What the environment adds to the system message, for the current level."""
+    status: Status = Status.ONGOING
+    """A fault once the environment failed."""
     error: str = ""
-    """Why the environment failed, empty while it works."""
-    is_hung: bool = False
-    """It failed by not returning in time."""
+    """Why it failed."""
 
     @property
     def num_actions_left(self) -> int:
@@ -69,7 +70,7 @@ class Seat:
     def begin(self, seed: int, started: tuple[Env, Level] | Fault) -> None:
         """Take over what `starting` brought."""
         self.seed, self.num_actions, self.reward, self.observation = seed, 0, 0.0, ""
-        self.error, self.is_hung, self.level = "", False, ""
+        self.status, self.error, self.level = Status.ONGOING, "", ""
         if isinstance(started, Exception):
             self.fail(started)
             return
@@ -80,12 +81,13 @@ class Seat:
 
     def fail(self, fault: Fault) -> None:
         """The environment ends its own episode; the others continue."""
-        self.error, self.is_hung = self.calls.describe(fault), isinstance(fault, EnvTimeout)
+        self.error = self.calls.describe(fault)
         where = f"level {self.seed}, member {self.member}"
-        if self.is_hung:
-            self.env = None
+        if isinstance(fault, EnvTimeout):
+            self.status, self.env = Status.ENV_TIMEOUT, None
             self.calls.report("hung", f"{where}: {self.error}. It is given up, the next episode gets a new environment")
         else:
+            self.status = Status.ENV_ERROR
             self.calls.report("error", f"an environment failed ({where}): {self.error}", getattr(fault, "trace", ""))
 
     def solve(self) -> list[Any] | None:
@@ -123,11 +125,9 @@ class TurnOutcome:
     """An action was unknown, or none was left to execute."""
     reward: float = 0.0
     info: dict[str, float] = field(default_factory=dict)
-    is_done: bool = False
-    is_success: bool = False
-    is_out_of_actions: bool = False
+    status: Status = Status.ONGOING
+    """How the episode ended with this turn, if it did."""
     error: str = ""
-    is_hung: bool = False
 
 
 class PendingTurn:
@@ -173,7 +173,7 @@ class PendingTurn:
             self.fault = result_of(self.future)
         if self.fault is not None:
             seat.fail(self.fault)
-            outcome.error, outcome.is_hung = seat.error, seat.is_hung
+            outcome.status, outcome.error = seat.status, seat.error
         for (name, _), result in zip(self.todo, list(self.results)):
             seat.num_actions += 1
             seat.reward += result.reward
@@ -181,21 +181,15 @@ class PendingTurn:
             outcome.executed.append(name)
             outcome.reward += result.reward
             outcome.info |= result.info
-            outcome.is_done = result.is_done
-        if outcome.error:
+        if outcome.status.is_fault:
             return outcome
-        outcome.is_success = outcome.is_done and bool(outcome.info.get("success"))
+        if self.results and self.results[-1].is_done:
+            outcome.status = Status.SOLVED if outcome.info.get("success") else Status.FAILED
+        elif seat.num_actions_left <= 0:
+            outcome.status = Status.OUT_OF_ACTIONS
         outcome.info["manager_invalid_action"] = float(outcome.is_invalid)
         outcome.num_dropped = len(self.known) - len(outcome.executed)
-        outcome.is_out_of_actions = seat.num_actions_left <= 0
         return outcome
-
-
-def play_turn(seat: Seat, actions: list[str]) -> TurnOutcome:
-    """Execute the known actions in order and wait for the end."""
-    turn = PendingTurn(seat, actions)
-    play_in_order([turn])
-    return turn.outcome()
 
 
 def play_in_order(turns: Sequence[PendingTurn]) -> None:

@@ -209,9 +209,10 @@ def test_the_limit_is_for_each_action_and_not_for_the_turn(monkeypatch):
 
     monkeypatch.setitem(misbehaving.STEPS, "slow", slow)
     seats = make_seats(make_tag("misbehaving", fault="slow", failing_seed=7, step_timeout=1.0, max_actions=15))
-    turn = es_manager.play_turn
     seats.reset(7)
-    outcome = turn(seats.seats[0], ["Up"] * 15)
+    turn = es_manager.PendingTurn(seats.seats[0], ["Up"] * 15)
+    seats.play([turn])
+    outcome = turn.outcome()
     seats.close()
     assert (outcome.error, len(outcome.executed)) == ("", 15)
 
