@@ -16,7 +16,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from ragen.algorithms.entropy import CHUNK_SIZE, head_logprobs
 from ragen.algorithms.rollout_filter import FilterSettings, RolloutFilter
 from ragen.learners.batch import Batch
-from ragen.modeling.passes import logits_of
+from ragen.modeling.model import logits_of
 from ragen.trainer.memory import GIB
 from ragen.types import Metrics, group_episodes
 
@@ -108,7 +108,7 @@ class LargestTensor(TorchDispatchMode):
 
 def loss_memory(model: Any, num_tokens: int = 16_384) -> str:
     """What the log-probs and entropies of sampled tokens, and their gradient, need beside weights and hidden states."""
-    from ragen.modeling.kernels.training import head_logprobs as fused_logprobs
+    from ragen.modeling.kernels.head import head_logprobs as fused_logprobs
 
     weight = model.get_output_embeddings().weight
     hidden = torch.randn(num_tokens, weight.shape[1], dtype=weight.dtype, device="cuda", requires_grad=True)

@@ -92,7 +92,7 @@ class RankProcess:
             mesh=init_device_mesh(device, (world_size,)),
             dtype=torch.bfloat16 if device == "cuda" else torch.float32,
             is_balanced=is_balanced,
-            beat=lambda: self._note(None),
+            on_progress=lambda: self._note(None),
         )
         self._workers = builder(rank)
 

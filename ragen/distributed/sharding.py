@@ -18,7 +18,7 @@ from torch.distributed.tensor import DTensor, distribute_tensor
 from ragen.distributed.team import Rank, Root
 from ragen.learners.learner import OPTIMIZER_FILE
 from ragen.learners.optimizer import Optimizer
-from ragen.learners.team import gathered
+from ragen.modeling.team import gathered
 
 
 def shard(model: Any, rank: Rank, *, is_offloaded: bool = False) -> Root:
@@ -82,7 +82,7 @@ def gathered_state(optimizer: Optimizer, rank: Rank) -> dict[str, Tensor]:
         full = gathered(tensor.to(rank.device))
         if rank.number == 0:
             found[key] = full.cpu()
-        rank.beat()
+        rank.on_progress()
     return found
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any, TypeVar
 
@@ -12,9 +12,8 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
 
-from ragen.learners.batch import Batch
-from ragen.learners.team import Cut
 from ragen.modeling.packing import by_beginning, shared_with_previous
+from ragen.modeling.team import Share, Split
 
 T = TypeVar("T")
 
@@ -30,7 +29,7 @@ class Rank:
     """Of gathered and of saved weights: bfloat16 on a GPU, float32 on a CPU, as in one process."""
     is_balanced: bool
     """Ranks get similar numbers of tokens, not only of samples."""
-    beat: Callable[[], None]
+    on_progress: Callable[[], None]
     """Called after each piece of work, for whoever watches."""
 
     @property
@@ -38,10 +37,10 @@ class Rank:
         return self.mesh.device_type
 
 
-def deal(sequences: Sequence[Sequence[int]], num_ranks: int, *, is_balanced: bool) -> list[list[int]]:
-    """Indices of the samples of each rank; every sample is dealt once, some ranks may get none.
+def assign_to_ranks(sequences: Sequence[Sequence[int]], num_ranks: int, *, is_balanced: bool) -> list[list[int]]:
+    """Indices of the samples of each rank; every sample goes to one of them, some ranks may get none.
 
-    All samples stand in a row, common beginnings together, which is cut into stretches of equal work; a sample goes
+    All samples stand in a row, common beginnings together, which is split into stretches of equal work; a sample goes
     where its middle is. A beginning that it shares with the one before it costs nothing, so work is what is left.
 
     [5, 6], [1], [5, 7, 8], two ranks -> [[1, 0], [2]]: 3 and 3 tokens
@@ -77,17 +76,16 @@ class ShardTeam:
     def device_of(self, model: Any) -> torch.device:
         return torch.device(self.rank.device)
 
-    def passes(self, batch: Batch, cut: Cut) -> Iterator[tuple[list[int], Batch]]:
-        rank, lengths = self.rank, batch.lengths
-        parts = deal(batch.ids, rank.world_size, is_balanced=rank.is_balanced)
-        cuts = [cut([batch.ids[i] for i in part]) if part else [] for part in parts]
-        own = [[parts[rank.number][i] for i in chosen] for chosen in cuts[rank.number]]
-        for chosen in own:
-            yield chosen, batch.select(chosen)
-            rank.beat()
-        for _ in range(len(own), max(map(len, cuts))):
-            yield [], _weightless(batch.select([lengths.index(min(lengths))]))
-            rank.beat()
+    def shares(self, sequences: Sequence[Sequence[int]], split: Split) -> Iterator[Share]:
+        rank = self.rank
+        parts = assign_to_ranks(sequences, rank.world_size, is_balanced=rank.is_balanced)
+        splits = [split([sequences[i] for i in part]) if part else [] for part in parts]
+        own = [Share(indices=[parts[rank.number][i] for i in chosen]) for chosen in splits[rank.number]]
+        shortest = min(range(len(sequences)), key=lambda i: len(sequences[i]))
+        spare = Share(indices=[shortest], is_spare=True)
+        for share in own + [spare] * (max(map(len, splits)) - len(own)):
+            yield share
+            rank.on_progress()
 
     def run(self, compute: Callable[[], T]) -> T:
         return compute() if self.root is None else self.root(compute)
@@ -101,10 +99,3 @@ class ShardTeam:
         for tensor in tensors:
             dist.all_reduce(tensor)
         return list(tensors)
-
-
-def _weightless(batch: Batch) -> Batch:
-    """The same samples without any weight in losses and metrics."""
-    if batch.weights is None or batch.mean_weights is None:
-        return batch
-    return replace(batch, weights=batch.weights * 0, mean_weights=batch.mean_weights * 0)

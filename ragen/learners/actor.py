@@ -14,30 +14,30 @@ from ragen.algorithms.kl import full_kl, token_kl
 from ragen.algorithms.losses import POLICY_LOSSES, PolicyInputs
 from ragen.config.actor_rollout_ref import ActorConfig
 from ragen.learners.batch import Batch
-from ragen.learners.learner import Learner, for_each_micro_batch, scatter
+from ragen.learners.learner import Learner, scatter, score_batch
 from ragen.learners.reference import Reference
-from ragen.learners.team import SOLO, Team
+from ragen.modeling.attention.packed import packed_attention
 from ragen.modeling.fused_layers import fusable_head
 from ragen.modeling.load import to_device
-from ragen.modeling.packing import Packing, packed_attention
-from ragen.modeling.passes import hidden_states, logits_of, masked_rows, masked_targets
+from ragen.modeling.model import hidden_states, logits_of
+from ragen.modeling.packing import Packing
 from ragen.modeling.rows import take_rows
+from ragen.modeling.team import SOLO, Team
 from ragen.tracking.names import ACTOR, with_prefix
 from ragen.types import Metrics
 
 
-def masked_hidden(model: Any, batch: Batch, ids: Tensor, packing: Packing) -> Tensor:
-    """Hidden states from which the masked tokens were drawn, [masked tokens, dim]."""
-    return take_rows(hidden_states(model, ids, packing), masked_rows(batch.mask, packing))
+def sampled_hidden(model: Any, packing: Packing) -> Tensor:
+    """Hidden states from which the sampled tokens were drawn, [sampled tokens, dim]."""
+    return take_rows(hidden_states(model, packing), packing.sampled)
 
 
 def sampled_logprobs(
-    model: Any, hidden: Tensor, batch: Batch, *, temperature: float, chunk_size: int
+    model: Any, hidden: Tensor, targets: Tensor, *, temperature: float, chunk_size: int = CHUNK_SIZE
 ) -> tuple[Tensor, Tensor]:
-    """Log-prob and entropy of the masked tokens, [masked tokens]; only their logits are computed."""
-    targets = to_device(masked_targets(batch.ids, batch.mask), hidden.device)
+    """Log-prob and entropy of the sampled tokens, [sampled tokens]; only their logits are computed."""
     if (weight := fusable_head(model)) is not None and len(hidden):
-        from ragen.modeling.kernels.training import head_logprobs as fused_logprobs
+        from ragen.modeling.kernels.head import head_logprobs as fused_logprobs
 
         return fused_logprobs(hidden, weight, targets, temperature=temperature, chunk_size=min(chunk_size, CHUNK_SIZE))
     return head_logprobs(hidden, partial(logits_of, model), targets, temperature=temperature, chunk_size=chunk_size)
@@ -48,11 +48,10 @@ def score_logprobs(
 ) -> tuple[Tensor, Tensor]:
     """Log-probs and entropies without gradient, [batch, seq] on the CPU."""
 
-    def score(micro: Batch, ids: Tensor, packing: Packing) -> tuple[Tensor, ...]:
-        hidden = masked_hidden(model, micro, ids, packing)
-        return sampled_logprobs(model, hidden, micro, temperature=temperature, chunk_size=CHUNK_SIZE)
+    def score(packing: Packing) -> tuple[Tensor, ...]:
+        return sampled_logprobs(model, sampled_hidden(model, packing), packing.targets, temperature=temperature)
 
-    logprobs, entropies = for_each_micro_batch(model, batch, max_samples=max_samples, score=score, team=team)
+    logprobs, entropies = score_batch(model, batch, max_samples=max_samples, score=score, team=team)
     return logprobs, entropies
 
 
@@ -84,23 +83,23 @@ class Actor(Learner):
             metrics["kl_coef"] = self.config.kl_loss_coef
         return with_prefix(ACTOR, metrics)
 
-    def loss(self, batch: Batch, ids: Tensor, packing: Packing) -> tuple[Tensor, dict[str, float]]:
+    def loss(self, batch: Batch, packing: Packing) -> tuple[Tensor, dict[str, float]]:
         """The micro batch's share of the total loss."""
-        terms, metrics = self.terms(batch, ids, packing)
+        terms, metrics = self.terms(batch, packing)
         task, *others = terms.values()
         return sum(others, start=task), metrics
 
-    def terms(self, batch: Batch, ids: Tensor, packing: Packing) -> tuple[dict[str, Tensor], dict[str, float]]:
+    def terms(self, batch: Batch, packing: Packing) -> tuple[dict[str, Tensor], dict[str, float]]:
         """The parts of the loss, with their weights and signs: task, entropy and kl."""
-        config, device = self.config, ids.device
+        config, device = self.config, packing.ids.device
 
         def on_device(tensor: Tensor | None) -> Tensor:
             assert tensor is not None, "the batch was not scored"
             return to_device(tensor, device)
 
-        hidden = masked_hidden(self.model, batch, ids, packing)
+        hidden = sampled_hidden(self.model, packing)
         flat_logprobs, flat_entropies = sampled_logprobs(
-            self.model, hidden, batch, temperature=self.temperature, chunk_size=self.chunk_size
+            self.model, hidden, packing.targets, temperature=self.temperature, chunk_size=self.chunk_size
         )
         mask, weights, mean_weights = map(on_device, (batch.mask, batch.weights, batch.mean_weights))
         logprobs, entropies = scatter(flat_logprobs, mask), scatter(flat_entropies, mask)
@@ -122,7 +121,7 @@ class Actor(Learner):
         metrics |= {"pg_loss": policy.item(), "entropy_loss": entropy.item()}
         if config.use_kl_loss:
             if config.kl_loss_type == "full":
-                token_kls = scatter(self.full_kl(hidden, batch, ids, packing), mask)
+                token_kls = scatter(self.full_kl(hidden, packing), mask)
             else:
                 token_kls = token_kl(logprobs, on_device(batch.ref_logprobs), config.kl_loss_type)
             kl = (token_kls * weights).sum()
@@ -130,12 +129,12 @@ class Actor(Learner):
             metrics |= {"kl_loss": kl.item()}
         return terms, metrics
 
-    def full_kl(self, hidden: Tensor, batch: Batch, ids: Tensor, packing: Packing) -> Tensor:
-        """Exact KL to the reference at the masked tokens, [masked tokens]; both distributions a chunk at a time."""
+    def full_kl(self, hidden: Tensor, packing: Packing) -> Tensor:
+        """Exact KL to the reference at the sampled tokens, [sampled tokens]; both distributions a chunk at a time."""
         reference = self.reference
         assert reference is not None, "no reference model was loaded"
         with torch.no_grad(), reference.serving(), packed_attention(reference.model, packing):
-            ref_hidden = reference.team.run(partial(masked_hidden, reference.model, batch, ids, packing))
+            ref_hidden = reference.team.run(partial(sampled_hidden, reference.model, packing))
 
         def chunk_kl(states: Tensor, ref_states: Tensor) -> Tensor:
             # Adapters leave the output layer alone, so the reference needs no switching here.

@@ -7,12 +7,12 @@ computed from the hidden state at t - 1; `values[i, t]` is the value of the stat
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 
 import torch
 from torch import Tensor
 
-from ragen.modeling.packing import by_beginning, shared_with_previous
+from ragen.modeling.packing import Packings
 from ragen.types import Sample
 
 
@@ -56,6 +56,8 @@ class Batch:
     """[batch, turns] int64 Number of the state each turn started from (gigpo)."""
     step_returns: Tensor | None = None
     """[batch, turns] Discounted rewards from each turn on (gigpo)."""
+    packings: Packings = field(default_factory=Packings, repr=False)
+    """What passes over these samples have prepared; selections share it."""
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -73,12 +75,17 @@ class Batch:
         index = torch.tensor(indices, dtype=torch.long)
         width = max((len(self.ids[i]) for i in indices), default=0)
         changes: dict[str, object] = {"ids": [self.ids[i] for i in indices]}
-        for field in fields(self):
-            value = getattr(self, field.name)
+        for each in fields(self):
+            value = getattr(self, each.name)
             if isinstance(value, Tensor):
                 is_per_token = value.ndim == 2 and value.shape[1] == self.mask.shape[1]
-                changes[field.name] = value[index, :width] if is_per_token else value[index]
+                changes[each.name] = value[index, :width] if is_per_token else value[index]
         return replace(self, **changes)  # type: ignore[arg-type]
+
+    def weightless(self) -> Batch:
+        """The same samples without any weight in losses and metrics."""
+        assert self.weights is not None and self.mean_weights is not None
+        return replace(self, weights=self.weights * 0, mean_weights=self.mean_weights * 0)
 
 
 def make_batch(samples: Sequence[Sample], reward_stds: dict[int, float]) -> Batch:
@@ -109,53 +116,3 @@ def make_batch(samples: Sequence[Sample], reward_stds: dict[int, float]) -> Batc
         episodes=torch.tensor([episode_ids[sample.group_id, sample.member] for sample in samples]),
         reward_std=torch.tensor([reward_stds.get(sample.group_id, 0.0) for sample in samples]),
     )
-
-
-def micro_batches(
-    sequences: Sequence[Sequence[int]], *, max_samples: int | None = None, max_tokens: int | None = None
-) -> list[list[int]]:
-    """Indices in groups of at most `max_samples` sequences or `max_tokens` tokens, common beginnings together.
-
-    A beginning that a sequence shares with the one before it in its group is computed, and counted, once.
-
-    [5, 6], [1], [5, 7], [2], max_samples=2 -> [[1, 3], [0, 2]]
-    """
-    order = by_beginning(sequences)
-    sizes = [len(sequences[i]) for i in order]
-    num_new = [size - count for size, count in zip(sizes, shared_with_previous(sequences, order), strict=True)]
-    return _split(order, sizes, num_new, max_samples=max_samples, max_tokens=max_tokens)
-
-
-def by_length(lengths: Sequence[int], *, max_samples: int, max_tokens: int) -> list[list[int]]:
-    """Indices in groups of at most `max_samples` sequences and `max_tokens` tokens, similar lengths together.
-
-    lengths [5, 1, 4, 2], max_samples=2, max_tokens=8 -> [[1, 3], [2], [0]]
-    """
-    order = sorted(range(len(lengths)), key=lengths.__getitem__)
-    sizes = [lengths[i] for i in order]
-    return _split(order, sizes, sizes, max_samples=max_samples, max_tokens=max_tokens)
-
-
-def _split(
-    order: Sequence[int],
-    sizes: Sequence[int],
-    sizes_in_group: Sequence[int],
-    *,
-    max_samples: int | None,
-    max_tokens: int | None,
-) -> list[list[int]]:
-    """Neighbours together; a sequence counts `sizes` tokens where it opens a group, and else `sizes_in_group`."""
-    found: list[list[int]] = []
-    num_tokens = 0
-    for i, size, size_in_group in zip(order, sizes, sizes_in_group, strict=True):
-        is_full = not found
-        if found and max_samples is not None:
-            is_full = len(found[-1]) >= max_samples
-        if found and max_tokens is not None:
-            is_full = is_full or num_tokens + size_in_group > max_tokens
-        if is_full:
-            found.append([])
-            num_tokens = 0
-        num_tokens += size_in_group if found[-1] else size
-        found[-1].append(i)
-    return found

@@ -18,8 +18,7 @@ from torch import Tensor
 from ragen.algorithms.masked import token_weights
 from ragen.learners.actor import Actor
 from ragen.learners.batch import Batch
-from ragen.learners.team import gathered
-from ragen.modeling.packing import pack, packed_attention
+from ragen.modeling.team import gathered
 from ragen.seeding import fixed_hash
 
 COMPONENTS = ("task", "entropy", "kl")
@@ -99,11 +98,9 @@ def _all_buckets(
 def _add_fold(actor: Actor, fold: Batch, component: str) -> float:
     """Add a fold's gradient to those of the optimizer, which steps are made from; the fold's loss."""
     loss = 0.0
-    for micro in actor.micro_batches(fold):
-        ids, packing = pack(micro.ids, actor.device, mask=micro.mask)
-        with packed_attention(actor.model, packing):
-            terms, _ = actor.team.run(partial(actor.terms, micro, ids, packing))
-            terms[component].backward()
+    for micro, packing in actor.passes(fold):
+        terms, _ = actor.team.run(partial(actor.terms, micro, packing))
+        terms[component].backward()
         loss += terms[component].item()
     return actor.team.sum({"loss": loss})["loss"]
 

@@ -15,12 +15,13 @@ from torch import Tensor
 
 from ragen.algorithms.masked import token_weights
 from ragen.errors import NotFinite
-from ragen.learners.batch import Batch, micro_batches
+from ragen.learners.batch import Batch
 from ragen.learners.optimizer import Optimizer
-from ragen.learners.team import SOLO, Team
 from ragen.modeling.finite import check_finite, describe, non_finite, save_tensors
 from ragen.modeling.lora import has_adapter, merged_state, save_adapter
-from ragen.modeling.packing import Packing, pack, packed_attention
+from ragen.modeling.packing import Packing, micro_batches
+from ragen.modeling.passes import passes
+from ragen.modeling.team import SOLO, Team
 from ragen.seeding import Rng, fixed_hash
 from ragen.types import Metrics
 
@@ -83,11 +84,11 @@ class Learner:
         batch: Batch,
         *,
         step: int,
-        loss_of: Callable[[Batch, Tensor, Packing], tuple[Tensor, dict[str, float]]],
+        loss_of: Callable[[Batch, Packing], tuple[Tensor, dict[str, float]]],
     ) -> Metrics:
         """One optimizer step for each mini batch.
 
-        `loss_of(micro batch, packed ids, packing)` returns the micro batch's share of the loss of its mini batch and
+        `loss_of(micro batch, packing)` returns the micro batch's share of the loss of its mini batch and
         its share of the metrics; the weights of the tokens belong to the mini batch, so shares simply add up.
         """
         config = self.config
@@ -107,11 +108,9 @@ class Learner:
             mini = batch.select(indices)
             mini.weights = token_weights(mini.mask, config.loss_agg_mode, horizon=horizon)
             mini.mean_weights = token_weights(mini.mask, "token-mean")
-            for micro in self.micro_batches(mini):
-                ids, packing = pack(micro.ids, self.device, mask=micro.mask)
-                with packed_attention(self.model, packing):
-                    loss, shares = self.team.run(partial(loss_of, micro, ids, packing))
-                    loss.backward()
+            for micro, packing in self.passes(mini):
+                loss, shares = self.team.run(partial(loss_of, micro, packing))
+                loss.backward()
                 for name, share in shares.items():
                     sums[name] += share
             norms.append(self.optimizer.step(step))
@@ -141,17 +140,16 @@ class Learner:
                 f"learned. {ADVICE.format(name)}"
             )
 
-    def micro_batches(self, batch: Batch) -> Iterator[Batch]:
+    def passes(self, batch: Batch) -> Iterator[tuple[Batch, Packing]]:
         """The samples of each of this process's forward and backward passes."""
         config = self.config
-
-        def cut(sequences: Sequence[Sequence[int]]) -> list[list[int]]:
-            if config.use_dynamic_bsz:
-                return micro_batches(sequences, max_tokens=config.ppo_max_token_len_per_gpu)
-            return micro_batches(sequences, max_samples=config.ppo_micro_batch_size_per_gpu)
-
-        for _, micro in self.team.passes(batch, cut):
-            yield micro
+        if config.use_dynamic_bsz:
+            split = partial(micro_batches, max_tokens=config.ppo_max_token_len_per_gpu)
+        else:
+            split = partial(micro_batches, max_samples=config.ppo_micro_batch_size_per_gpu)
+        for each in passes(self.model, batch.ids, split, mask=batch.mask, packings=batch.packings, team=self.team):
+            micro = batch.select(each.indices)
+            yield micro.weightless() if each.is_spare else micro, each.packing
 
     def save(self, folder: Path, tokenizer: Any, *, with_optimizer: bool) -> None:
         """A Hugging Face directory, and beside it what an exact resume needs."""
@@ -174,27 +172,28 @@ def save_model(model: Any, folder: Path, tokenizer: Any) -> None:
     tokenizer.save_pretrained(folder)
 
 
-def for_each_micro_batch(
+@torch.no_grad()
+def score_batch(
     model: Any,
     batch: Batch,
     *,
     max_samples: int,
-    score: Callable[[Batch, Tensor, Packing], tuple[Tensor, ...]],
+    score: Callable[[Packing], tuple[Tensor, ...]],
     team: Team = SOLO,
 ) -> list[Tensor]:
-    """Scores without gradient, as [batch, seq] tensors on the CPU; `score` returns values of the masked tokens."""
-    device = team.device_of(model)
-    parts: list[tuple[list[int], Tensor, tuple[Tensor, ...]]] = []
-    with torch.no_grad():
-        for chosen, micro in team.passes(batch, partial(micro_batches, max_samples=max_samples)):
-            ids, packing = pack(micro.ids, device, mask=micro.mask)
-            with packed_attention(model, packing):
-                parts.append((chosen, micro.mask, team.run(partial(score, micro, ids, packing))))
-    results = [torch.zeros_like(batch.mask) for _ in parts[0][2]]
+    """Scores without gradient, as [batch, seq] tensors on the CPU; `score` returns values of the sampled tokens."""
+    split = partial(micro_batches, max_samples=max_samples)
+    found = [
+        (each, team.run(partial(score, each.packing)))
+        for each in passes(model, batch.ids, split, mask=batch.mask, packings=batch.packings, team=team)
+    ]
+    results = [torch.zeros_like(batch.mask) for _ in found[0][1]]
     # Fetched only now: the CPU prepares a pass while the GPU is at work on the one before.
-    for chosen, mask, scores in parts:
-        for result, flat in zip(results, scores if chosen else (), strict=bool(chosen)):
-            result[torch.tensor(chosen), : mask.shape[1]] = scatter(flat.float().cpu(), mask)
+    for each, scores in found:
+        if not each.is_spare:
+            assert each.mask is not None
+            for result, flat in zip(results, scores, strict=True):
+                result[torch.tensor(each.indices), : each.mask.shape[1]] = scatter(flat.float().cpu(), each.mask)
     return team.sum_tensors(results)
 
 

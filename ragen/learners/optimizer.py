@@ -11,8 +11,8 @@ from torch import Tensor, nn
 
 from ragen.config.actor_rollout_ref import OptimConfig
 from ragen.errors import FileError
-from ragen.learners.team import gathered
 from ragen.modeling.load import read_tensors
+from ragen.modeling.team import gathered
 
 
 def learning_rate(config: OptimConfig, step: int, total_steps: int) -> float:

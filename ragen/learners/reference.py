@@ -5,8 +5,8 @@ from __future__ import annotations
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
-from ragen.learners.team import SOLO, Team
 from ragen.modeling.lora import without_adapter
+from ragen.modeling.team import SOLO, Team
 
 
 class Reference:

@@ -65,13 +65,13 @@ def _replacements(model: Any) -> list[tuple[nn.Module, Callable[..., Any]]]:
 
 
 def _norm(module: Any, hidden_states: Tensor) -> Tensor:
-    from ragen.modeling.kernels.training import rms_norm
+    from ragen.modeling.kernels.norm import rms_norm
 
     return rms_norm(hidden_states, module.weight, module.variance_epsilon)
 
 
 def _mlp(module: Any, x: Tensor) -> Tensor:
-    from ragen.modeling.kernels.training import silu_mul
+    from ragen.modeling.kernels.activation import silu_mul
 
     return module.down_proj(silu_mul(module.gate_proj(x), module.up_proj(x)))
 
@@ -83,7 +83,7 @@ def _attention(
     attention_mask: Tensor | None,
     **kwargs: Any,
 ) -> tuple[Tensor, None]:
-    from ragen.modeling.kernels.training import rotate
+    from ragen.modeling.kernels.rotary import rotate
 
     cos, sin = (table[0] for table in position_embeddings)
     query, key, value = (x.unflatten(1, (-1, module.head_dim)) for x in _projected(module, hidden_states[0]))

@@ -3,35 +3,28 @@
 Tokens of all sequences stand in one row of the model's input. Where a sequence begins like another one (the episodes
 of a group share their first prompt, and often more) those tokens stand there once: the layers work token by token, and
 what a token becomes depends on nothing but itself and what is before it. Only attention needs to know which tokens a
-sequence consists of: it is registered under a name of its own and finds them in a module variable. On a GPU it is
-variable-length flash attention; elsewhere the heads are laid out padded for the matrix products that need it, and
-nothing else is.
+sequence consists of (attention/packed.py).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
-from torch.utils.hooks import RemovableHandle
-from transformers import AttentionInterface
 
-from ragen.modeling.attention.padded import Layout, attend_padded, lay_out
-from ragen.modeling.attention.switch import attention_function
-from ragen.modeling.fused_layers import fused_layers
+from ragen.modeling.attention.padded import Layout, layout_of
 from ragen.modeling.load import to_device
 
-PACKED_ATTENTION = "ragen_packed"
 MIN_SHARED = 16
 """Common beginnings of fewer tokens are not worth the indexing."""
+MAX_CELLS = 2**20
+"""Tokens, with padding, of the packings that a batch keeps: about 100 MB of indices."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,48 +34,53 @@ class Packing:
     lengths: list[int]
     shared: list[int]
     """Leading tokens of each sequence that another one brought along; the rest are its own."""
+    ids: Tensor
+    """[1, tokens] The sequences' own tokens, one sequence after another."""
     position_ids: Tensor
     """[1, tokens] Position of each token in its own sequence."""
-    offsets: Tensor
-    """[sequences + 1] int32 Start of each sequence's own tokens, and the end."""
     to_padded: Tensor
     """[sequences, longest] Index of each token in the row; padding points at token 0."""
     to_packed: Tensor
     """[tokens] Index of each token in the flattened padded form, in the sequence whose own it is."""
+    sampled: Tensor
+    """[sampled tokens] Index of the token before each sampled one, whose hidden state it was drawn from."""
+    targets: Tensor
+    """[sampled tokens] The sampled tokens, sequence by sequence."""
     wanted: Tensor | None
     """Index of the tokens whose hidden state is wanted, ascending; None: all."""
     rows: list[Tensor]
     """[sequences][length] Index of each token in the row, on the CPU."""
 
     @cached_property
-    def all_asking(self) -> Layout:
-        """For padded attention: every token asks, in the sequence whose own it is."""
-        return lay_out(self.to_padded, self.to_packed)
+    def all_queries(self) -> Layout:
+        """For padded attention: every token is a query, in the sequence whose own it is."""
+        return layout_of(self.to_padded, self.to_packed)
 
     @cached_property
-    def wanted_asking(self) -> Layout:
-        """For the last layer: only tokens whose hidden state is wanted ask."""
-        return lay_out(self.to_padded, self.to_packed[self.wanted])
+    def wanted_queries(self) -> Layout:
+        """For the last layer: only tokens whose hidden state is wanted are queries."""
+        return layout_of(self.to_padded, self.to_packed[self.wanted])
 
     @cached_property
     def spans(self) -> tuple[Tensor, Tensor, Tensor | None]:
         """For variable-length attention: ends of the queries and of the keys, and the index of each key.
 
-        Sequences without tokens of their own ask nothing. Where nothing is shared the keys are the tokens as they are.
+        Sequences without tokens of their own have no queries. Where nothing is shared the keys are the tokens as they
+        are.
         """
-        asking = [i for i, length in enumerate(self.lengths) if length > self.shared[i]]
-        lengths = torch.tensor([self.lengths[i] for i in asking])
-        own = lengths - torch.tensor([self.shared[i] for i in asking])
-        device = self.offsets.device
+        chosen = [i for i, length in enumerate(self.lengths) if length > self.shared[i]]
+        lengths = torch.tensor([self.lengths[i] for i in chosen])
+        own = lengths - torch.tensor([self.shared[i] for i in chosen])
+        device = self.ids.device
         ends, key_ends = (to_device(torch.nn.functional.pad(n.cumsum(0), (1, 0)).int(), device) for n in (own, lengths))
-        keys = to_device(torch.cat([self.rows[i] for i in asking]), device) if any(self.shared) else None
+        keys = to_device(torch.cat([self.rows[i] for i in chosen]), device) if any(self.shared) else None
         return ends, key_ends, keys
 
 
 def pack(
     sequences: Sequence[Sequence[int]], device: torch.device, *, mask: Tensor | None = None, share: bool = True
-) -> tuple[Tensor, Packing]:
-    """Token ids [1, tokens] of the sequences one after another, and where they are.
+) -> Packing:
+    """The sequences in one row.
 
     With a `mask` [sequences, longest] of sampled tokens only the hidden states before those are wanted; what the
     model returns elsewhere means nothing.
@@ -104,17 +102,21 @@ def pack(
     columns = torch.arange(max(lengths))
     is_own = (columns < torch.tensor(lengths)[:, None]) & (columns >= torch.tensor(shared)[:, None])
     to_padded = pad_sequence(rows, batch_first=True)
-    wanted = torch.empty(0) if mask is None else to_padded[:, :-1][mask[:, 1:].bool()].unique()
     # Through NumPy: torch takes ten times as long for a list.
-    ids = np.array([token for sequence, n in zip(sequences, shared, strict=True) for token in sequence[n:]], np.int64)
-    return to_device(torch.from_numpy(ids), device)[None], Packing(
+    own_ids = (token for sequence, count in zip(sequences, shared, strict=True) for token in sequence[count:])
+    ids = torch.from_numpy(np.array(list(own_ids), np.int64))
+    is_sampled = torch.zeros_like(to_padded[:, 1:], dtype=torch.bool) if mask is None else mask[:, 1:].bool()
+    sampled = to_padded[:, :-1][is_sampled]
+    return Packing(
         lengths=lengths,
         shared=shared,
+        ids=to_device(ids, device)[None],
         position_ids=to_device(is_own.nonzero()[:, 1], device)[None],
-        offsets=to_device(torch.tensor([0, *ends.tolist()], dtype=torch.int32), device),
         to_padded=to_device(to_padded, device),
         to_packed=to_device(is_own.flatten().nonzero()[:, 0], device),
-        wanted=to_device(wanted, device) if len(wanted) else None,
+        sampled=to_device(sampled, device),
+        targets=to_device(ids[to_padded[:, 1:][is_sampled]], device),
+        wanted=to_device(sampled.unique(), device) if len(sampled) else None,
         rows=rows,
     )
 
@@ -135,91 +137,76 @@ def num_shared(a: Sequence[int], b: Sequence[int]) -> int:
     return count if count >= MIN_SHARED else 0
 
 
-# A plain variable, not a context variable: recomputed activations run on the threads of autograd.
-_packing: Packing | None = None
+def micro_batches(
+    sequences: Sequence[Sequence[int]], *, max_samples: int | None = None, max_tokens: int | None = None
+) -> list[list[int]]:
+    """Indices in groups of at most `max_samples` sequences or `max_tokens` tokens, common beginnings together.
+
+    A beginning that a sequence shares with the one before it in its group is computed, and counted, once.
+
+    [5, 6], [1], [5, 7], [2], max_samples=2 -> [[1, 3], [0, 2]]
+    """
+    order = by_beginning(sequences)
+    sizes = [len(sequences[i]) for i in order]
+    num_new = [size - count for size, count in zip(sizes, shared_with_previous(sequences, order), strict=True)]
+    return _split(order, sizes, num_new, max_samples=max_samples, max_tokens=max_tokens)
 
 
-@contextmanager
-def packed_attention(model: Any, packing: Packing) -> Iterator[None]:
-    """Within: the model's attention keeps the packed sequences apart. Backward passes belong inside, too."""
-    global _packing
-    outer, _packing = _packing, packing
-    hooks: list[RemovableHandle] = []
-    try:
-        with attention_function(model.config, PACKED_ATTENTION) as before:
-            # Adapters are switched off for the reference within a pass of the same model.
-            is_inner = before == PACKED_ATTENTION
-            hooks = [] if is_inner else _spare_last_mlp(model)
-            with nullcontext() if is_inner else fused_layers(model, packing.offsets.device):
-                yield
-    finally:
-        for hook in hooks:
-            hook.remove()
-        _packing = outer
+def by_length(lengths: Sequence[int], *, max_samples: int, max_tokens: int) -> list[list[int]]:
+    """Indices in groups of at most `max_samples` sequences and `max_tokens` tokens, similar lengths together.
+
+    lengths [5, 1, 4, 2], max_samples=2, max_tokens=8 -> [[1, 3], [2], [0]]
+    """
+    order = sorted(range(len(lengths)), key=lengths.__getitem__)
+    sizes = [lengths[i] for i in order]
+    return _split(order, sizes, sizes, max_samples=max_samples, max_tokens=max_tokens)
 
 
-def _spare_last_mlp(model: Any) -> list[RemovableHandle]:
-    """After the attention of the last layer nothing looks at other tokens: its MLP need only see the wanted ones."""
-    layers = getattr(model.base_model, "layers", None) or getattr(model.base_model, "h", None)
-    mlp = getattr(layers[-1], "mlp", None) if layers else None
-    if mlp is None:
-        return []
-
-    def take(module: Any, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...] | None:
-        assert _packing is not None
-        return None if _packing.wanted is None else (inputs[0][:, _packing.wanted],)
-
-    def put_back(module: Any, inputs: tuple[Tensor, ...], output: Tensor) -> Tensor | None:
-        assert _packing is not None
-        return None if _packing.wanted is None else _put_back(output, _packing)
-
-    return [mlp.register_forward_pre_hook(take), mlp.register_forward_hook(put_back)]
-
-
-def _put_back(wanted: Tensor, packing: Packing) -> Tensor:
-    """[1, wanted tokens, ...] -> [1, tokens, ...], zeros elsewhere."""
-    assert packing.wanted is not None
-    zeros = wanted.new_zeros(1, packing.position_ids.shape[1], *wanted.shape[2:])
-    return zeros.index_copy(1, packing.wanted, wanted)
-
-
-def attend_packed(
-    module: Any,
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    attention_mask: Tensor | None,
-    scaling: float | None = None,
-    dropout: float = 0.0,
-    sliding_window: int | None = None,
-    softcap: float | None = None,
-    **kwargs: Any,
-) -> tuple[Tensor, None]:
-    """Causal attention inside each sequence; [1, head, tokens, dim] -> [1, tokens, head, dim]."""
-    packing = _packing
-    assert packing is not None, "packed attention outside of packed_attention()"
-    if query.is_cuda and query.dtype in (torch.bfloat16, torch.float16) and sliding_window is None and not softcap:
-        return _attend_flash(query, key, value, packing, scaling), None
-    is_last = packing.wanted is not None and module.layer_idx == module.config.num_hidden_layers - 1
-    layout = packing.wanted_asking if is_last else packing.all_asking
-    out = attend_padded(query, key, value, layout, scaling, dropout, sliding_window, softcap)
-    return _put_back(out, packing) if is_last else out, None
+def _split(
+    order: Sequence[int],
+    sizes: Sequence[int],
+    sizes_in_group: Sequence[int],
+    *,
+    max_samples: int | None,
+    max_tokens: int | None,
+) -> list[list[int]]:
+    """Neighbours together; a sequence counts `sizes` tokens where it opens a group, and else `sizes_in_group`."""
+    found: list[list[int]] = []
+    num_tokens = 0
+    for i, size, size_in_group in zip(order, sizes, sizes_in_group, strict=True):
+        is_full = not found
+        if found and max_samples is not None:
+            is_full = len(found[-1]) >= max_samples
+        if found and max_tokens is not None:
+            is_full = is_full or num_tokens + size_in_group > max_tokens
+        if is_full:
+            found.append([])
+            num_tokens = 0
+        num_tokens += size_in_group if found[-1] else size
+        found[-1].append(i)
+    return found
 
 
-def _attend_flash(query: Tensor, key: Tensor, value: Tensor, packing: Packing, scaling: float | None) -> Tensor:
-    from torch.nn.attention.varlen import varlen_attn
+class Packings:
+    """Packings of a batch's samples: passes over the same ones need not pack them again.
 
-    q, k, v = (tensor[0].transpose(0, 1) for tensor in (query, key, value))
-    ends, key_ends, keys = packing.spans
-    if (share := q.shape[1] // k.shape[1]) > 1:  # torch 2.11's kernel wants as many key heads as query heads
-        k, v = (tensor[:, :, None].expand(-1, -1, share, -1) for tensor in (k, v))
-    if keys is not None:
-        k, v = k[keys], v[keys]
-    k, v = (tensor.reshape(-1, *q.shape[1:]) for tensor in (k, v))
-    most, longest = max(map(int.__sub__, packing.lengths, packing.shared)), max(packing.lengths)
-    # Causal: a window without anything to the right. The last query and the last key of a sequence are the same token.
-    out = varlen_attn(q, k, v, ends, key_ends, most, longest, scale=scaling, window_size=(-1, 0))
-    return out[None]  # type: ignore[index]
+    Whoever holds the batch holds them. Other processes pack for themselves.
+    """
 
+    def __init__(self) -> None:
+        self._found: dict[Hashable, Packing] = {}
+        self._num_cells = 0
 
-AttentionInterface.register(PACKED_ATTENTION, attend_packed)
+    def pack(self, sequences: Sequence[Sequence[int]], device: torch.device, *, mask: Tensor) -> Packing:
+        """As `pack` does it; kept while all that is kept has no more than MAX_CELLS tokens, padding included."""
+        key = (tuple(map(tuple, sequences)), mask.bool().numpy().tobytes(), device)
+        if (found := self._found.get(key)) is not None:
+            return found
+        packing = pack(sequences, device, mask=mask)
+        if self._num_cells + mask.numel() <= MAX_CELLS:
+            self._found[key] = packing
+            self._num_cells += mask.numel()
+        return packing
+
+    def __reduce__(self) -> tuple[type[Packings], tuple[()]]:
+        return Packings, ()

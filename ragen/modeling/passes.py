@@ -1,45 +1,58 @@
-"""Passes of Hugging Face models over packed sequences."""
+"""Passes of a model over sequences: some go together, packed on the model's device, while its attention is switched.
+
+Scoring, updating, measuring gradients, cross scoring and supervised training all go through `passes`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from ragen.modeling.load import to_device
-from ragen.modeling.packing import Packing
+from ragen.modeling.attention.packed import packed_attention
+from ragen.modeling.packing import Packing, Packings, pack
+from ragen.modeling.team import SOLO, Split, Team
 
 
-def masked_rows(mask: Tensor, packing: Packing) -> Tensor:
-    """Packed index of the hidden state before each masked token, in row-major order of `mask` [batch, seq]."""
-    rows, columns = mask.cpu().nonzero(as_tuple=True)
-    device = packing.to_padded.device
-    return packing.to_padded[to_device(rows, device), to_device(columns - 1, device)]
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Pass:
+    """Sequences that go through a model together."""
+
+    indices: list[int]
+    """Which of all sequences they are."""
+    packing: Packing
+    mask: Tensor | None
+    """[sequences, longest] Their sampled tokens, on the CPU."""
+    is_spare: bool
+    """Nothing of it counts: other ranks have more to do, and a sharded model needs all of them in every pass."""
 
 
-def masked_targets(ids: Sequence[Sequence[int]], mask: Tensor) -> Tensor:
-    """The masked tokens, in row-major order."""
-    parts = [np.array(row, np.int64)[np.flatnonzero(chosen[: len(row)])] for row, chosen in zip(ids, mask.numpy())]
-    return torch.from_numpy(np.concatenate(parts))
+def passes(
+    model: Any,
+    sequences: Sequence[Sequence[int]],
+    split: Split,
+    *,
+    mask: Tensor | None = None,
+    packings: Packings | None = None,
+    team: Team = SOLO,
+    attention: Callable[[Any, Packing], AbstractContextManager[None]] = packed_attention,
+) -> Iterator[Pass]:
+    """This process's passes; between one and the next the model's attention is switched, so backward belongs there.
 
-
-def hidden_states(model: Any, ids: Tensor, packing: Packing) -> Tensor:
-    """Last hidden states [tokens, dim] of packed ids [1, tokens]; inside `packed_attention`."""
-    output = model.base_model(input_ids=ids, position_ids=packing.position_ids, use_cache=False)
-    return output.last_hidden_state[0]
-
-
-def logits_of(model: Any, hidden: Tensor) -> Tensor:
-    """Logits [tokens, vocab] of hidden states, with the scale and the soft cap some families have."""
-    logits = model.get_output_embeddings()(hidden)
-    config = model.config
-    if scaling := getattr(config, "logits_scaling", None):
-        logits = logits / scaling
-    if scale := getattr(config, "logit_scale", None):
-        logits = logits * scale
-    if cap := getattr(config, "final_logit_softcapping", None):
-        logits = cap * torch.tanh(logits / cap)
-    return logits
+    With a `mask` [sequences, longest] of sampled tokens only those are wanted, beginnings that sequences have in
+    common are read once, and `packings` remembers what was packed.
+    """
+    device = team.device_of(model)
+    for share in team.shares(sequences, split):
+        chosen = [sequences[i] for i in share.indices]
+        own_mask = None if mask is None else mask[torch.tensor(share.indices), : max(map(len, chosen))]
+        if own_mask is None:
+            packing = pack(chosen, device, share=False)
+        else:
+            packing = (packings or Packings()).pack(chosen, device, mask=own_mask)
+        with attention(model, packing):
+            yield Pass(indices=share.indices, packing=packing, mask=own_mask, is_spare=share.is_spare)

@@ -11,15 +11,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ragen.algorithms.entropy import CHUNK_SIZE
-from ragen.learners.actor import masked_hidden, sampled_logprobs
-from ragen.learners.batch import Batch, make_batch, micro_batches
+from ragen.learners.actor import sampled_hidden, sampled_logprobs
+from ragen.learners.batch import make_batch
 from ragen.learners.learner import OPTIMIZER_FILE
 from ragen.learners.optimizer import Optimizer
-from ragen.learners.team import SOLO, Team
 from ragen.modeling.finite import check_finite, save_tensors
 from ragen.modeling.lora import has_adapter, save_adapter
-from ragen.modeling.packing import Packing, pack, packed_attention
+from ragen.modeling.packing import Packing, micro_batches
+from ragen.modeling.passes import passes
+from ragen.modeling.team import SOLO, Team
 from ragen.seeding import Rng
 from ragen.sft.config import SftConfig
 from ragen.tracking.names import SFT_SPEED, SFT_TRAIN_LOSS
@@ -41,10 +41,9 @@ def epoch_batches(samples: Sequence[Sample], *, batch_size: int, seed: int, epoc
     return batches
 
 
-def reply_nll(model: Any, batch: Batch, ids: Tensor, packing: Packing) -> Tensor:
-    """Sum of the negative log-likelihoods of the reply tokens; inside `packed_attention`."""
-    hidden = masked_hidden(model, batch, ids, packing)
-    logprobs, _ = sampled_logprobs(model, hidden, batch, temperature=1.0, chunk_size=CHUNK_SIZE)
+def reply_nll(model: Any, packing: Packing) -> Tensor:
+    """Sum of the negative log-likelihoods of the reply tokens."""
+    logprobs, _ = sampled_logprobs(model, sampled_hidden(model, packing), packing.targets, temperature=1.0)
     return -logprobs.sum()
 
 
@@ -81,14 +80,12 @@ class Finetuner:
 
     def losses(self, samples: Sequence[Sample]) -> Iterator[Tensor]:
         """Shares of the mean loss of the reply tokens, one for each of this process's passes."""
-        batch, device = make_batch(samples, {}), self.team.device_of(self.model)
+        batch = make_batch(samples, {})
         num_tokens = batch.mask.sum().item()
-        cut = partial(micro_batches, max_samples=self.sft.micro_batch_size)
-        for chosen, micro in self.team.passes(batch, cut):
-            ids, packing = pack(micro.ids, device, mask=micro.mask)
-            with packed_attention(self.model, packing):
-                nll = self.team.run(partial(reply_nll, self.model, micro, ids, packing))
-                yield nll * bool(chosen) / num_tokens  # a rank without samples of its own goes along for the others
+        split = partial(micro_batches, max_samples=self.sft.micro_batch_size)
+        for each in passes(self.model, batch.ids, split, mask=batch.mask, team=self.team):
+            nll = self.team.run(partial(reply_nll, self.model, each.packing))
+            yield nll * (not each.is_spare) / num_tokens
 
     def save(self, folder: Path) -> None:
         """Adapters or whole weights, and the state of the optimizer."""

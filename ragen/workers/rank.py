@@ -74,7 +74,7 @@ class RankWorkers(LocalWorkers):
             base_seed=base_seed,
             noise_seed=noise_seed,
             params=params,
-            on_episode=lambda _: self.rank.beat(),
+            on_episode=lambda _: self.rank.on_progress(),
         )
         self.agent.engine.sync()
         return episodes

@@ -10,7 +10,8 @@ from ragen.algorithms.masked import token_weights
 from ragen.algorithms.rollout_filter import fixed_rv_buckets, quantile_buckets
 from ragen.config import load_config
 from ragen.diagnostics.gradient_reporter import analysis_env_set, folds
-from ragen.modeling.packing import pack, packed_attention
+from ragen.modeling.attention.packed import packed_attention
+from ragen.modeling.packing import pack
 from ragen.tracking.glossary import unknown
 from ragen.trainer.build import build_trainer
 from tests.trainer import runs
@@ -73,9 +74,9 @@ def slow_norms(actor, batch, indices) -> dict[str, tuple[float, float]]:
     part.mean_weights = token_weights(part.mask, "token-mean")
     found = {}
     for component in ("task", "entropy", "kl"):
-        ids, packing = pack(part.ids, actor.device)
+        packing = pack(part.ids, actor.device, mask=part.mask)
         with packed_attention(actor.model, packing):
-            loss = actor.terms(part, ids, packing)[0][component]
+            loss = actor.terms(part, packing)[0][component]
             loss.backward()
         grads = [weight.grad for weight in actor.model.parameters() if weight.grad is not None]
         found[component] = (torch.cat([grad.flatten() for grad in grads]).norm().item(), loss.item())

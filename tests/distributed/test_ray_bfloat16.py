@@ -17,8 +17,8 @@ from ragen.distributed.sharding import Whole, gathered_state, load_optimizer, sh
 from ragen.distributed.team import Rank, ShardTeam
 from ragen.learners.actor import Actor
 from ragen.learners.learner import OPTIMIZER_FILE
-from ragen.learners.team import gathered
 from ragen.modeling.lora import add_adapter
+from ragen.modeling.team import gathered
 from tests.engine.families import random_model
 from tests.learners.test_learners import actor_config, random_batch
 
@@ -52,7 +52,9 @@ def train_all(number: int, root: str) -> None:
     torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=f"file://{root}/store", rank=number, world_size=2)
     mesh = dist.device_mesh.init_device_mesh("cpu", (2,))
-    rank = Rank(number=number, world_size=2, mesh=mesh, dtype=torch.bfloat16, is_balanced=True, beat=lambda: None)
+    rank = Rank(
+        number=number, world_size=2, mesh=mesh, dtype=torch.bfloat16, is_balanced=True, on_progress=lambda: None
+    )
     for case, lora_rank in LORA_RANKS.items():
         train_in_parts(rank, Path(root) / case, lora_rank, is_offloaded="offloaded" in case)
     dist.destroy_process_group()

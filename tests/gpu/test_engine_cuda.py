@@ -141,7 +141,7 @@ def test_sampling_equals_the_cpu_method_on_the_same_logits():
 
     from ragen.engine.base import SamplingParams
     from ragen.engine.sampling import BatchParams, sample, uniform_noise
-    from ragen.modeling.kernels import decoding as kernels
+    from ragen.modeling.kernels import sampling, session
 
     rows, vocab = 300, 151_936
     torch.manual_seed(1)
@@ -149,14 +149,14 @@ def test_sampling_equals_the_cpu_method_on_the_same_logits():
     seeds = np.random.default_rng(0).integers(0, 2**64, rows, dtype=np.uint64)
     counts = np.arange(rows)
     temperatures = np.array([(1.0, 0.6, 0.0)[i % 3] for i in range(rows)])
-    state = torch.zeros(rows, kernels.HEADER, dtype=torch.int64)
-    state[:, kernels.SEED] = torch.from_numpy(seeds.view(np.int64))
-    state[:, kernels.COUNT] = torch.from_numpy(counts)
-    state[:, kernels.TEMPERATURE] = torch.from_numpy(temperatures.view(np.int64))
+    state = torch.zeros(rows, session.HEADER, dtype=torch.int64)
+    state[:, session.SEED] = torch.from_numpy(seeds.view(np.int64))
+    state[:, session.COUNT] = torch.from_numpy(counts)
+    state[:, session.TEMPERATURE] = torch.from_numpy(temperatures.view(np.int64))
     state = state.cuda()
     logits[5, :100_000] = -torch.inf  # whole chunks of words that cannot be drawn
     out = torch.full((3, rows), -1, dtype=torch.int32, device="cuda")
-    kernels.draw(logits, torch.arange(rows, device="cuda"), state, out, advance=True)
+    sampling.draw(logits, torch.arange(rows, device="cuda"), state, out, advance=True)
     params = BatchParams([SamplingParams(max_tokens=1, temperature=t) for t in temperatures], logits.device)
     tokens, logprobs, entropies = sample(logits, params, uniform_noise(seeds, counts))
     same = out[0] == tokens
@@ -165,8 +165,8 @@ def test_sampling_equals_the_cpu_method_on_the_same_logits():
     assert same[2::3].all()
     assert (out[1].view(torch.float32) - logprobs)[same].abs().max() < 1e-4
     assert (out[2].view(torch.float32) - entropies).abs().max() < 1e-3
-    assert torch.equal(state[:, kernels.TOKEN], out[0].long())
-    assert torch.equal(state[:, kernels.POSITION], torch.ones_like(state[:, 0]))
+    assert torch.equal(state[:, session.TOKEN], out[0].long())
+    assert torch.equal(state[:, session.POSITION], torch.ones_like(state[:, 0]))
 
 
 def test_a_seed_gives_the_same_replies_again():

@@ -22,7 +22,7 @@ def train_both(_: int, root: str, device: str, lora_rank: int) -> None:
     backend = "cpu:gloo,cuda:nccl" if device == "cuda" else "gloo"
     dist.init_process_group(backend, init_method=f"file://{root}/store", rank=0, world_size=1)
     mesh = dist.device_mesh.init_device_mesh(device, (1,))
-    rank = Rank(number=0, world_size=1, mesh=mesh, dtype=torch.bfloat16, is_balanced=True, beat=lambda: None)
+    rank = Rank(number=0, world_size=1, mesh=mesh, dtype=torch.bfloat16, is_balanced=True, on_progress=lambda: None)
     found = []
     for is_offloaded in (False, True):
         model = bfloat16_model(lora_rank).to(device)

@@ -7,12 +7,13 @@ import torch
 
 from ragen.algorithms.entropy import head_logprobs
 from ragen.config import load_config
-from ragen.modeling.packing import pack, packed_attention
-from ragen.modeling.passes import hidden_states, logits_of, masked_rows, masked_targets
+from ragen.modeling.attention.packed import packed_attention
+from ragen.modeling.model import hidden_states, logits_of
+from ragen.modeling.packing import pack
 from ragen.trainer.build import build_trainer
 from tests.engine.families import FAMILIES, random_model
 from tests.modeling.test_packing import sequences
-from tests.modeling.test_shared_prefix import family_tree, mask_of
+from tests.modeling.test_shared_prefix import family_tree, mask_of, sampled_rows, sampled_targets
 
 pytestmark = [
     pytest.mark.gpu,
@@ -23,9 +24,9 @@ pytestmark = [
 @pytest.mark.parametrize("family", FAMILIES)
 def test_packed_bfloat16_agrees_with_single_sequences(family):
     model = random_model(family, torch.bfloat16).cuda()
-    ids, packing = pack(sequences(), torch.device("cuda"))
+    packing = pack(sequences(), torch.device("cuda"))
     with torch.no_grad(), packed_attention(model, packing):
-        packed = logits_of(model, hidden_states(model, ids, packing)).float()
+        packed = logits_of(model, hidden_states(model, packing)).float()
     with torch.no_grad():
         alone = torch.cat([model(torch.tensor([s], device="cuda")).logits[0] for s in sequences()]).float()
     # Random weights make logits of tens; bfloat16 has three digits.
@@ -37,13 +38,13 @@ def test_common_beginnings_in_bfloat16_agree_with_whole_sequences(family):
     """Also where flash attention gets fewer queries than keys; the judge is float32 with nothing shared."""
     tree = family_tree()
     mask = mask_of(tree)
-    targets = masked_targets(tree, mask).cuda()
+    targets = sampled_targets(tree, mask).cuda()
 
     def sampled(dtype: torch.dtype, *, share: bool) -> tuple[torch.Tensor, torch.Tensor]:
         model = random_model(family, dtype).cuda().train()
-        ids, packing = pack(tree, torch.device("cuda"), mask=mask if share else None, share=share)
+        packing = pack(tree, torch.device("cuda"), mask=mask if share else None, share=share)
         with packed_attention(model, packing):
-            hidden = hidden_states(model, ids, packing)[masked_rows(mask, packing).cuda()]
+            hidden = hidden_states(model, packing)[sampled_rows(mask.cuda(), packing)]
             logprobs, _ = head_logprobs(hidden, lambda states: logits_of(model, states), targets)
             logprobs.mean().backward()
         gradient = torch.cat([p.grad.flatten().float() for p in model.parameters() if p.grad is not None])

@@ -4,7 +4,7 @@ import math
 
 import torch
 
-from ragen.learners.batch import by_length, make_batch, micro_batches
+from ragen.learners.batch import make_batch
 from ragen.learners.learner import even_sizes, full_sizes, mini_batches, scatter
 from ragen.types import Sample
 
@@ -40,16 +40,6 @@ def test_a_selection_has_no_needless_padding():
     chosen = batch.select([0])
     assert chosen.mask.shape == (1, 2)
     assert chosen.ids == [[1, 2]]
-
-
-def test_micro_batches_put_common_beginnings_together():
-    assert micro_batches([[5, 6], [1], [5, 7], [2]], max_samples=2) == [[1, 3], [0, 2]]
-    assert micro_batches([[5, 6], [1], [5, 7], [2]], max_tokens=3) == [[1, 3], [0], [2]]
-
-
-def test_batches_by_length_put_similar_lengths_together():
-    assert by_length([5, 1, 4, 2], max_samples=2, max_tokens=9) == [[1, 3], [2, 0]]
-    assert by_length([5, 1, 4, 2], max_samples=4, max_tokens=6) == [[1, 3], [2], [0]]
 
 
 def test_every_sample_is_in_exactly_one_mini_batch_of_an_epoch():

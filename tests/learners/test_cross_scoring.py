@@ -7,7 +7,6 @@ import torch
 from torch import Tensor
 
 from ragen.config.schema import LoraConfig
-from ragen.learners import cross_scoring
 from ragen.learners.cross_scoring import cross_logprobs, distinct
 from ragen.modeling.load import load_model
 from ragen.modeling.lora import add_adapter
@@ -49,11 +48,11 @@ def test_the_embedded_model_at_the_length_of_real_prompts():
     torch.testing.assert_close(sums, one_at_a_time(model, prompts, continuations), atol=1e-4, rtol=1e-6)
 
 
-@pytest.mark.parametrize("limit", ["MAX_SCORES", "MAX_TOKENS"])
+@pytest.mark.parametrize("limit", ["learners.cross_scoring.MAX_TOKENS", "modeling.attention.shared_prompt.MAX_SCORES"])
 def test_small_pieces_give_the_same_matrix(limit, monkeypatch):
     model = random_model("gemma2_soft_cap")
     whole, _ = cross_logprobs(model, PROMPTS, CONTINUATIONS, micro_batch_size=128)
-    monkeypatch.setattr(cross_scoring, limit, 5)
+    monkeypatch.setattr(f"ragen.{limit}", 5)
     pieces, _ = cross_logprobs(model, PROMPTS, CONTINUATIONS, micro_batch_size=128)
     torch.testing.assert_close(pieces, whole, atol=1e-4, rtol=1e-5)
 

@@ -75,9 +75,9 @@ def test_mini_batches_are_even_or_full(sizes, expected):
     actor = Actor(random_model("qwen2"), config, temperature=1.0, total_steps=10)
     found = []
 
-    def loss_of(batch, ids, packing):
+    def loss_of(batch, packing):
         found.append(len(batch))
-        return actor.loss(batch, ids, packing)
+        return actor.loss(batch, packing)
 
     actor.train_on(random_batch(7), step=1, loss_of=loss_of)
     assert found == expected
@@ -89,9 +89,9 @@ def test_shuffled_mini_batches_depend_on_the_seed_and_on_the_step():
         actor = Actor(random_model("qwen2"), config, temperature=1.0, total_steps=10, seed=seed)
         found = []
 
-        def loss_of(batch, ids, packing):
+        def loss_of(batch, packing):
             found.append(sorted(batch.lengths))
-            return actor.loss(batch, ids, packing)
+            return actor.loss(batch, packing)
 
         actor.train_on(random_batch(7), step=step, loss_of=loss_of)
         return found

@@ -7,12 +7,11 @@ import torch
 
 from ragen.algorithms.entropy import head_logprobs
 from ragen.learners.actor import Actor
-from ragen.learners.batch import micro_batches
 from ragen.learners.critic import sampled_values
-from ragen.modeling import packing as packed
-from ragen.modeling.attention import padded
-from ragen.modeling.packing import MIN_SHARED, Packing, pack, packed_attention
-from ragen.modeling.passes import hidden_states, logits_of, masked_rows, masked_targets
+from ragen.modeling.attention import packed, padded
+from ragen.modeling.attention.packed import packed_attention
+from ragen.modeling.model import hidden_states, logits_of
+from ragen.modeling.packing import MIN_SHARED, Packing, micro_batches, pack
 from tests.engine.families import FAMILIES, VOCAB, random_model
 from tests.learners.test_learners import actor_config, random_batch, value_model
 
@@ -50,10 +49,19 @@ def mask_of(sequences: list[list[int]]) -> torch.Tensor:
     return mask
 
 
+def sampled_rows(mask: torch.Tensor, packing: Packing) -> torch.Tensor:
+    """Where the sampled tokens were drawn, for packings that were made without their mask, too."""
+    return packing.to_padded[:, :-1][mask[:, 1:].bool()]
+
+
+def sampled_targets(sequences: list[list[int]], mask: torch.Tensor) -> torch.Tensor:
+    return torch.tensor([ids[i] for ids, row in zip(sequences, mask, strict=True) for i in row.nonzero()[:, 0]])
+
+
 def test_a_common_beginning_stands_in_the_row_once():
     prompt = list(range(3, 3 + MIN_SHARED))
-    ids, packing = pack([[*prompt, 50, 51], [*prompt, 60]], CPU)
-    assert ids.tolist() == [[*prompt, 50, 51, 60]]
+    packing = pack([[*prompt, 50, 51], [*prompt, 60]], CPU)
+    assert packing.ids.tolist() == [[*prompt, 50, 51, 60]]
     assert packing.shared == [0, MIN_SHARED]
     assert packing.position_ids[0].tolist() == [*range(MIN_SHARED + 2), MIN_SHARED]
     assert packing.to_padded[1, : MIN_SHARED + 1].tolist() == [*range(MIN_SHARED), MIN_SHARED + 2]
@@ -61,26 +69,26 @@ def test_a_common_beginning_stands_in_the_row_once():
 
 def test_every_sequence_can_be_read_from_the_row():
     sequences = family_tree()
-    ids, packing = pack(sequences, CPU)
-    assert ids.shape[1] == 20 + 9 + 6 + 5 + 30 + MIN_SHARED + 4 + 2 + 11 + 1 + MIN_SHARED + 2
+    packing = pack(sequences, CPU)
+    assert packing.ids.shape[1] == 20 + 9 + 6 + 5 + 30 + MIN_SHARED + 4 + 2 + 11 + 1 + MIN_SHARED + 2
     for row, sequence in enumerate(sequences):
-        places = packing.to_padded[row, : len(sequence)]
-        assert ids[0, places].tolist() == sequence
-        assert packing.position_ids[0, places].tolist() == list(range(len(sequence)))
-    assert ids[0].tolist() == [
+        indices = packing.to_padded[row, : len(sequence)]
+        assert packing.ids[0, indices].tolist() == sequence
+        assert packing.position_ids[0, indices].tolist() == list(range(len(sequence)))
+    assert packing.ids[0].tolist() == [
         token for sequence, count in zip(sequences, packing.shared, strict=True) for token in sequence[count:]
     ]
 
 
 @pytest.mark.parametrize("call_cost", [0, 2**14])
 @pytest.mark.parametrize("max_pairs", [100, 2**26])
-def test_every_token_asks_in_exactly_one_bucket(monkeypatch, call_cost, max_pairs):
+def test_every_token_is_a_query_in_exactly_one_bucket(monkeypatch, call_cost, max_pairs):
     monkeypatch.setattr(padded, "CALL_COST", call_cost)
     monkeypatch.setattr(padded, "MAX_PAIRS", max_pairs)
-    ids, packing = pack(family_tree(), CPU)
-    buckets = packing.all_asking.buckets
+    packing = pack(family_tree(), CPU)
+    buckets = packing.all_queries.buckets
     asked = torch.cat([bucket.queries[bucket.is_query] for bucket in buckets])
-    assert sorted(asked.tolist()) == list(range(ids.shape[1]))
+    assert sorted(asked.tolist()) == list(range(packing.ids.shape[1]))
     for bucket in buckets:
         assert len(bucket.queries) == 1 or bucket.queries.numel() * bucket.keys.shape[1] <= max_pairs
     assert len(buckets) == 1 or call_cost == 0 or max_pairs == 100
@@ -89,12 +97,12 @@ def test_every_token_asks_in_exactly_one_bucket(monkeypatch, call_cost, max_pair
 def sampled(model, sequences: list[list[int]], *, share: bool) -> tuple[torch.Tensor, torch.Tensor]:
     """Log-probs of the sampled tokens, and the gradient of a loss that weighs each of them differently."""
     mask = mask_of(sequences)
-    ids, packing = pack(sequences, CPU, mask=mask if share else None, share=share)
+    packing = pack(sequences, CPU, mask=mask if share else None, share=share)
     model.zero_grad()
     with packed_attention(model, packing):
-        hidden = hidden_states(model, ids, packing)[masked_rows(mask, packing)]
+        hidden = hidden_states(model, packing)[sampled_rows(mask, packing)]
         logprobs, entropies = head_logprobs(
-            hidden, lambda states: logits_of(model, states), masked_targets(sequences, mask)
+            hidden, lambda states: logits_of(model, states), sampled_targets(sequences, mask)
         )
         weights = torch.linspace(-1, 1, len(logprobs))
         assert entropies is not None
@@ -104,9 +112,9 @@ def sampled(model, sequences: list[list[int]], *, share: bool) -> tuple[torch.Te
 
 def test_without_a_mask_every_hidden_state_is_right():
     model, sequences = random_model("llama"), family_tree()
-    ids, packing = pack(sequences, CPU)
+    packing = pack(sequences, CPU)
     with torch.no_grad(), packed_attention(model, packing):
-        logits = logits_of(model, hidden_states(model, ids, packing))
+        logits = logits_of(model, hidden_states(model, packing))
     for row, sequence in enumerate(sequences):
         with torch.no_grad():
             alone = model(torch.tensor([sequence])).logits[0]
@@ -119,12 +127,12 @@ def test_the_last_layer_computes_only_what_is_wanted():
     seen: list[int] = []
     model.base_model.layers[-1].mlp.up_proj.register_forward_hook(lambda _, inputs, __: seen.append(inputs[0].shape[1]))
     for given in (mask, mask * 0, None):
-        ids, packing = pack(sequences, CPU, mask=given)
+        packing = pack(sequences, CPU, mask=given)
         with torch.no_grad(), packed_attention(model, packing), packed_attention(model, packing):
-            hidden_states(model, ids, packing)
-    num_wanted = len(set(masked_rows(mask, packing).tolist()))
-    assert num_wanted < ids.shape[1]
-    assert seen == [num_wanted, ids.shape[1], ids.shape[1]]
+            hidden_states(model, packing)
+    num_wanted = len(set(sampled_rows(mask, packing).tolist()))
+    assert num_wanted < packing.ids.shape[1]
+    assert seen == [num_wanted, packing.ids.shape[1], packing.ids.shape[1]]
 
 
 def gradient(model) -> torch.Tensor:
@@ -151,10 +159,10 @@ def test_without_rounding_on_the_way_sharing_is_exact_to_twelve_digits():
     ours, twins = [], []
     for result, share in ((ours, True), (twins, False)):
         sequences = family_tree()
-        ids, packing = pack(sequences, CPU, mask=mask_of(sequences) if share else None, share=share)
+        packing = pack(sequences, CPU, mask=mask_of(sequences) if share else None, share=share)
         model.zero_grad()
         with packed_attention(model, packing):
-            hidden = hidden_states(model, ids, packing)[masked_rows(mask_of(sequences), packing)]
+            hidden = hidden_states(model, packing)[sampled_rows(mask_of(sequences), packing)]
             hidden.square().sum().backward()
         result += [hidden.detach(), gradient(model)]
     for found, expected in zip(ours, twins, strict=True):
@@ -167,13 +175,13 @@ def test_values_do_not_depend_on_sharing():
     batch.mask = mask_of(batch.ids)
     found: list[tuple[torch.Tensor, torch.Tensor]] = []
     for share in (False, True):
-        ids, packing = pack(batch.ids, CPU, mask=batch.mask if share else None, share=share)
+        packing = pack(batch.ids, CPU, mask=batch.mask if share else None, share=share)
         model.zero_grad()
         with packed_attention(model, packing):
-            values = sampled_values(model, batch, ids, packing)
+            values = sampled_values(model, replace(packing, sampled=sampled_rows(batch.mask, packing)))
             (values * torch.linspace(-1, 1, len(values))).sum().backward()
         found.append((values.detach(), gradient(model)))
-    assert ids.shape[1] == 20 + 3 * len(batch), "the prompt was shared"
+    assert packing.ids.shape[1] == 20 + 3 * len(batch), "the prompt was shared"
     torch.testing.assert_close(found[1][0], found[0][0], rtol=1e-5, atol=1e-5)
     assert (found[1][1] - found[0][1]).norm() < 1e-5 * found[0][1].norm()
 
@@ -196,11 +204,11 @@ def naive_varlen(q, k, v, ends, key_ends, most_queries, most_keys, *, scale, win
 @pytest.mark.parametrize("num_key_heads", [2, 4])
 def test_variable_length_attention_gets_the_keys_of_every_sequence(monkeypatch, share, num_key_heads):
     monkeypatch.setattr("torch.nn.attention.varlen.varlen_attn", naive_varlen)
-    ids, packing = pack(family_tree(), CPU, share=share)
+    packing = pack(family_tree(), CPU, share=share)
     generator = torch.Generator().manual_seed(0)
 
     def heads(count: int) -> torch.Tensor:
-        return torch.randn(1, count, ids.shape[1], 8, generator=generator, dtype=torch.float64)
+        return torch.randn(1, count, packing.ids.shape[1], 8, generator=generator, dtype=torch.float64)
 
     q, k, v = heads(4), heads(num_key_heads), heads(num_key_heads)
     found = packed._attend_flash(q, k, v, packing, 0.3)
@@ -208,7 +216,7 @@ def test_variable_length_attention_gets_the_keys_of_every_sequence(monkeypatch, 
 
 
 def attend_on_cpu(q, k, v, packing: Packing) -> torch.Tensor:
-    return padded.attend_padded(q, k, v, packing.all_asking, scaling=0.3, dropout=0.0, window=None, softcap=None)
+    return padded.attend_padded(q, k, v, packing.all_queries, masks={}, scaling=0.3)
 
 
 def test_groups_stay_together_in_micro_batches():
@@ -226,7 +234,7 @@ def test_groups_stay_together_in_micro_batches():
 def test_an_update_does_not_depend_on_sharing(monkeypatch, micro_batch_size):
     results = []
     for min_shared in (10**9, 2):
-        monkeypatch.setattr(packed, "MIN_SHARED", min_shared)
+        monkeypatch.setattr("ragen.modeling.packing.MIN_SHARED", min_shared)
         batch = random_batch()
         batch.ids = [[7, 8, *ids[2:]] for ids in batch.ids]
         settings = replace(actor_config(ppo_micro_batch_size_per_gpu=micro_batch_size), ppo_mini_batch_size=7)

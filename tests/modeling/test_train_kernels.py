@@ -19,12 +19,16 @@ if not torch.cuda.is_available() and np.lib.NumpyVersion(np.__version__) >= "2.4
     pytest.skip("Triton 3.6's interpreter does not know NumPy 2.4", allow_module_level=True)
 
 from ragen.algorithms.entropy import head_logprobs as plain_head_logprobs
+from ragen.modeling.attention.packed import packed_attention
 from ragen.modeling.fused_layers import fusable_head
-from ragen.modeling.kernels.training import head_logprobs, rms_norm, rotate, silu_mul
-from ragen.modeling.packing import pack, packed_attention
-from ragen.modeling.passes import hidden_states, logits_of, masked_rows, masked_targets
+from ragen.modeling.kernels.activation import silu_mul
+from ragen.modeling.kernels.head import head_logprobs
+from ragen.modeling.kernels.norm import rms_norm, rms_norm_rows
+from ragen.modeling.kernels.rotary import rotate
+from ragen.modeling.model import hidden_states, logits_of
+from ragen.modeling.packing import pack
 from tests.engine.test_graph_engine_parts import wide
-from tests.modeling.test_shared_prefix import family_tree, mask_of
+from tests.modeling.test_shared_prefix import family_tree, mask_of, sampled_targets
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 pytestmark = [pytest.mark.gpu] if DEVICE == "cuda" else []
@@ -51,8 +55,14 @@ def test_norm(shape):
     assert_same(rms_norm(x, gain, 1e-6), nn.functional.rms_norm(x, shape[-1:], gain, 1e-6), (x, gain))
 
 
+@pytest.mark.parametrize("width", [96, 2100])
+def test_norm_without_gradient_is_the_same_to_the_bit(width):
+    x, gain = normal(5, width).detach(), normal(width, seed=1).detach()
+    assert torch.equal(rms_norm_rows(x, gain, 1e-6), rms_norm(x, gain, 1e-6))
+
+
 def test_norm_of_more_rows_than_programs(monkeypatch):
-    monkeypatch.setattr("ragen.modeling.kernels.training.NUM_PROGRAMS", 2)
+    monkeypatch.setattr("ragen.modeling.kernels.norm.NUM_PROGRAMS", 2)
     x, gain = normal(200, 64), normal(64, seed=1)
     assert_same(rms_norm(x, gain, 1e-6), nn.functional.rms_norm(x, (64,), gain, 1e-6), (x, gain))
 
@@ -87,16 +97,16 @@ def test_log_probs_and_entropies(temperature):
 def test_whole_models_with_fused_layers(family, is_checkpointed, monkeypatch):
     tree = family_tree()
     mask = mask_of(tree)
-    targets = masked_targets(tree, mask).to(DEVICE)
+    targets = sampled_targets(tree, mask).to(DEVICE)
 
     def gradient(can_fuse: bool) -> tuple[Tensor, Tensor]:
         monkeypatch.setattr("ragen.modeling.fused_layers._can_fuse", lambda model, device: can_fuse)
         model = wide(family).to(DEVICE).train()
         if is_checkpointed:
             model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
-        ids, packing = pack(tree, torch.device(DEVICE), mask=mask)
+        packing = pack(tree, torch.device(DEVICE), mask=mask)
         with packed_attention(model, packing):
-            hidden = hidden_states(model, ids, packing)[masked_rows(mask, packing)]
+            hidden = hidden_states(model, packing)[packing.sampled]
             assert (fusable_head(model) is not None) == can_fuse
             logprobs, _ = plain_head_logprobs(hidden, lambda states: logits_of(model, states), targets)
             logprobs.mean().backward()

@@ -18,8 +18,12 @@ from ragen.engine.base import SamplingParams
 from ragen.engine.graph.fused import Layer, fuse
 from ragen.engine.graph.pages import PagePool
 from ragen.engine.sampling import BatchParams, sample, uniform_noise
-from ragen.modeling.kernels import decoding as kernels
-from ragen.modeling.kernels.decoding import BLOCK, HEADER, PAGE
+from ragen.modeling.embedding import embed, embed_last
+from ragen.modeling.kernels.activation import gated_product
+from ragen.modeling.kernels.attention import BLOCK, PagedAttention, copy_pages
+from ragen.modeling.kernels.norm import rms_norm_rows
+from ragen.modeling.kernels.sampling import draw
+from ragen.modeling.kernels.session import HEADER, PAGE, TOKEN
 from ragen.modeling.load import to_device
 
 PROMPT_LADDER = [64, 128, 256, 512, 1024, 2048]
@@ -88,7 +92,7 @@ class Runner:
         self.pass_tokens = pass_tokens
         self.prompt_ladder = [size for size in PROMPT_LADDER if size < pass_tokens] if use_graphs else []
         cos, sin = decoder.rotary_tables(max_model_len)
-        self.attention = kernels.Attention(
+        self.attention = PagedAttention(
             num_heads=decoder.num_heads,
             num_kv_heads=decoder.num_kv_heads,
             head_dim=decoder.head_dim,
@@ -115,7 +119,7 @@ class Runner:
     def copy_pages(self, pairs: list[tuple[int, int]]) -> None:
         """Copy pages, (from, to)."""
         if pairs:
-            kernels.copy_pages(self._send(np.array(pairs)), self.pages.page_bytes)
+            copy_pages(self._send(np.array(pairs)), self.pages.page_bytes)
 
     def _send(self, array: np.ndarray) -> Tensor:
         """Copy to the device without waiting for it."""
@@ -208,7 +212,7 @@ class Runner:
         return _Pass(graph.replay, inputs, out)
 
     def _decode(self, slots: Tensor, out: Tensor) -> None:
-        x = kernels.embed_last(slots, self.state, self.decoder.embedding)
+        x = embed_last(slots, self.state, self.decoder.embedding)
 
         def attend(index: int, layer: Layer, qkv: Tensor) -> Tensor:
             return self.attention.decode(index, qkv, layer.head_norms, slots, self.state)
@@ -218,7 +222,7 @@ class Runner:
     def _prefill(self, inputs: Tensor, out: Tensor, *, num_tokens: int) -> None:
         rows = out.shape[1]
         ids, blocks, slots, sources = inputs.split([num_tokens, 3 * num_tokens // BLOCK, rows, rows])
-        x = kernels.embed(ids, self.decoder.embedding)
+        x = embed(ids, self.decoder.embedding)
 
         def attend(index: int, layer: Layer, qkv: Tensor) -> Tensor:
             return self.attention.prefill(index, qkv, layer.head_norms, blocks, self.state)
@@ -237,21 +241,21 @@ class Runner:
         """
         eps, last = self.decoder.eps, len(self.decoder.layers) - 1
         for index, layer in enumerate(self.decoder.layers):
-            normed = kernels.rms_norm(x, layer.input_norm, eps)
+            normed = rms_norm_rows(x, layer.input_norm, eps)
             qkv = torch.nn.functional.linear(normed, layer.qkv, layer.qkv_bias)
             attended = attend(index, layer, qkv)
             if index == last and wanted is not None:
                 x, attended = x[wanted], attended[wanted]
             x.addmm_(attended, layer.output.t())
-            normed = kernels.rms_norm(x, layer.mlp_norm, eps)
-            x.addmm_(kernels.gated_product(normed, layer.gate_up), layer.down.t())
+            normed = rms_norm_rows(x, layer.mlp_norm, eps)
+            x.addmm_(gated_product(normed, layer.gate_up), layer.down.t())
         return x
 
     def _draw(self, x: Tensor, slots: Tensor, out: Tensor, *, advance: bool) -> None:
         decoder = self.decoder
         logits = self.logits[: len(slots)]
-        torch.mm(kernels.rms_norm(x, decoder.norm, decoder.eps), decoder.head.t(), out=logits)
-        kernels.draw(logits, slots, self.state, out, advance=advance)
+        torch.mm(rms_norm_rows(x, decoder.norm, decoder.eps), decoder.head.t(), out=logits)
+        draw(logits, slots, self.state, out, advance=advance)
 
     def _cut(self, logits: Tensor, out: Tensor, slots: np.ndarray, cuts: Cuts, counts: np.ndarray) -> None:
         """Draw again, inside the nucleus and the likeliest k."""
@@ -260,7 +264,7 @@ class Runner:
         out[0, : len(slots)] = tokens
         out[1, : len(slots)] = logprobs.view(torch.int32)
         out[2, : len(slots)] = entropies.view(torch.int32)
-        self.state[self._send(slots), kernels.TOKEN] = tokens
+        self.state[self._send(slots), TOKEN] = tokens
 
 
 def _padded(values: np.ndarray, size: int, filler: int = 0) -> np.ndarray:

@@ -21,7 +21,8 @@ from ragen.engine.graph.fused import addresses, why_not
 from ragen.engine.prefill import Piece, common_prefix, plan
 from ragen.engine.stopping import StopRules
 from ragen.errors import EngineError
-from ragen.modeling.kernels.decoding import BLOCK, COUNT, HEADER, PAGE, POSITION, SEED, TEMPERATURE
+from ragen.modeling.kernels.attention import BLOCK
+from ragen.modeling.kernels.session import COUNT, HEADER, PAGE, POSITION, SEED, TEMPERATURE
 
 LAG = 3
 """Launches the host may be behind the GPU; fixed, so that batches do not depend on timing."""

@@ -18,11 +18,12 @@ from torch import Tensor
 
 from ragen.engine.base import Completion, Engine, Request, check_request
 from ragen.engine.graph.fused import why_not
-from ragen.engine.native.kv_cache import RowCache, Step
+from ragen.engine.native.kv_cache import RowCache
 from ragen.engine.prefill import common_prefix
 from ragen.engine.sampling import BatchParams, sample, uniform_noise
 from ragen.engine.stopping import StopRules
 from ragen.errors import EngineError
+from ragen.modeling.attention.cached import Step
 
 
 def native_engine(
@@ -233,7 +234,7 @@ class NativeEngine:
                     ids[i, first - left :] = torch.tensor(tokens[first - offset : right - offset])
                     positions[i, first - left :] = torch.arange(start + first - offset, start + right - offset)
             num_keys = max(start + len(tokens) - (width - right) for start, tokens in zip(starts, new, strict=True))
-            step = Step(rows=rows, positions=positions.to(self.device), num_keys=max(num_keys, 1), masks={})
+            step = Step(rows=rows, positions=positions.to(self.device), num_keys=max(num_keys, 1))
             logits = self._forward(ids.to(self.device), step)
         for state, tokens in zip(batch, new, strict=True):
             state.cached += tokens
@@ -267,7 +268,7 @@ class NativeEngine:
         ids = np.array([s.token_ids[-1] if s.request else 0 for s in self._rows])
         places = np.array([len(s.cached) if s.request else self.cache.scratch for s in self._rows])
         num_keys = int(places[batch.is_open].max()) + 1
-        step = Step(rows=None, positions=torch.from_numpy(places)[:, None].to(self.device), num_keys=num_keys, masks={})
+        step = Step(rows=None, positions=torch.from_numpy(places)[:, None].to(self.device), num_keys=num_keys)
         logits = self._forward(torch.from_numpy(ids)[:, None].to(self.device), step)
         for state in batch.open_states:
             state.cached.append(state.token_ids[-1])

@@ -1,44 +1,22 @@
-"""Keys and values of many sessions, one row each, and the attention that reads them.
+"""Keys and values of many sessions, one row each.
 
 Layout per layer: [row, head, time, dim]. Rows 0..n-1 are live, so a decode step reads a view, not a copy. Hugging
 Face models reach it through two doors they offer to everyone: the cache object they call `update` on, and an
-attention function registered by name. A registered name without a mask function gets no mask from the model, so
-no family needs code of its own; sliding windows and soft caps arrive as arguments.
+attention function registered by name (modeling/attention/cached.py).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from contextvars import ContextVar
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn.functional import scaled_dot_product_attention
-from transformers import AttentionInterface
 
-from ragen.errors import EngineError
-from ragen.modeling.attention.switch import attention_function
+from ragen.modeling.attention.cached import Step, cached_attention
 
-ATTENTION = "ragen_rows"
 TIME_BLOCK = 128
-
-
-@dataclass(kw_only=True, slots=True)
-class Step:
-    """Where the tokens of one forward pass stand in the cache."""
-
-    rows: Tensor | None
-    """[batch] Cache row of each batch entry; None means rows 0..batch-1 in order."""
-    positions: Tensor
-    """[batch, queries] Time index of each query token; padding points at the scratch column."""
-    num_keys: int
-    """Columns 0..num_keys-1 hold everything any query may see."""
-
-    masks: dict[int | None, Tensor]
-    """Sliding window -> additive mask (decode) or boolean mask (prefill), filled on demand."""
 
 
 class RowCache:
@@ -109,72 +87,9 @@ class RowCache:
     @contextmanager
     def serving(self, config: Any, step: Step) -> Iterator[None]:
         """Within: the model's attention reads this cache."""
-        token, self.step = _active.set(self), step
+        self.step = step
         try:
-            with attention_function(config, ATTENTION):
+            with cached_attention(config, step):
                 yield
         finally:
             self.step = None
-            _active.reset(token)
-
-
-_active: ContextVar[RowCache] = ContextVar("active_row_cache")
-
-
-def attend(
-    module: Any,
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    attention_mask: Tensor | None,
-    scaling: float | None = None,
-    sliding_window: int | None = None,
-    softcap: float | None = None,
-    **kwargs: Any,
-) -> tuple[Tensor, None]:
-    """Attention of new tokens [batch, head, queries, dim] over cached rows; returns [batch, queries, head, dim]."""
-    step = _active.get().step
-    assert step is not None
-    if kwargs.get("s_aux") is not None:
-        raise EngineError("Models with attention sinks are not supported by the native engine; use rollout.name=vllm.")
-    scale = query.shape[-1] ** -0.5 if scaling is None else scaling
-    mask = step.masks.get(sliding_window)
-    if mask is None:
-        mask = step.masks[sliding_window] = _visible(step, sliding_window, key)
-    if query.shape[2] == 1 or softcap is not None:
-        return _attend_plain(query, key, value, mask, scale, softcap), None
-    is_grouped = query.shape[1] != key.shape[1]
-    out = scaled_dot_product_attention(query, key, value, attn_mask=mask, scale=scale, enable_gqa=is_grouped)
-    return out.transpose(1, 2), None
-
-
-def _visible(step: Step, window: int | None, key: Tensor) -> Tensor:
-    """[batch, 1, queries, keys] additive mask: 0 where a query may look, -inf elsewhere."""
-    column = torch.arange(step.num_keys, device=key.device)
-    own = step.positions[:, :, None]
-    allowed = column <= own
-    if window is not None:
-        # Column 0 stays open for padding queries, whose scratch position is far to the right.
-        allowed &= (column > own - window) | (own >= step.num_keys)
-    mask = torch.zeros(allowed.shape, dtype=key.dtype, device=key.device)
-    return mask.masked_fill_(~allowed, float("-inf"))[:, None]
-
-
-def _attend_plain(
-    query: Tensor, key: Tensor, value: Tensor, mask: Tensor, scaling: float, softcap: float | None
-) -> Tensor:
-    """Plain matrix products: for one query token faster than fused kernels on a CPU, and open to soft caps."""
-    batch, num_heads, num_queries, head_dim = query.shape
-    num_kv_heads = key.shape[1]
-    share = num_heads // num_kv_heads
-    query = query.reshape(batch, num_kv_heads, share * num_queries, head_dim)
-    scores = torch.matmul(query * scaling, key.transpose(2, 3))
-    if softcap is not None:
-        scores = softcap * torch.tanh(scores / softcap)
-    scores = scores.view(batch, num_kv_heads, share, num_queries, -1) + mask[:, :, None]
-    weights = scores.softmax(dim=-1, dtype=torch.float32).to(value.dtype)
-    out = torch.matmul(weights.view(batch, num_kv_heads, share * num_queries, -1), value)
-    return out.view(batch, num_heads, num_queries, -1).transpose(1, 2)
-
-
-AttentionInterface.register(ATTENTION, attend)

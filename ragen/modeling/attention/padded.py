@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 from torch.nn.utils.rnn import pad_sequence
 
+from ragen.modeling.attention.masks import additive, hidden_keys, soft_cap
 from ragen.modeling.rows import take_rows
 
 CALL_COST = 2**14
@@ -17,45 +18,38 @@ CALL_COST = 2**14
 MAX_PAIRS = 2**26
 """Pairs in one call: the mask that common beginnings need has a number for each, 256 MB in float32."""
 
+Masks = dict[tuple[int, int | None], Tensor | None]
+"""Bucket and sliding window -> mask, kept for the layers of one pass."""
 
-@dataclass(frozen=True, kw_only=True)
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Bucket:
     """Sequences whose attention is computed in one call."""
 
-    places: Tensor
-    """[sequences, queries] Position of each query in its sequence; padding asks from position 0."""
+    positions: Tensor
+    """[sequences, queries] Position of each query in its sequence; 0 for padding."""
     is_query: Tensor
     """[sequences, queries] False on padding."""
     keys: Tensor
     """[sequences, keys] Index of each token in the row; padding points at token 0, which causality hides."""
-    masks: dict[tuple[int | None, torch.dtype], Tensor | None] = field(default_factory=dict)
 
     @property
     def queries(self) -> Tensor:
         """[sequences, queries] Index of each query in the row."""
-        return self.keys.gather(1, self.places)
+        return self.keys.gather(1, self.positions)
 
     def mask(self, window: int | None, dtype: torch.dtype) -> Tensor | None:
         """0 where a query may look and -inf elsewhere, [sequences or 1, 1, queries, keys]; None: plainly causal."""
-        if (window, dtype) not in self.masks:
-            self.masks[window, dtype] = self._make_mask(window, dtype)
-        return self.masks[window, dtype]
-
-    def _make_mask(self, window: int | None, dtype: torch.dtype) -> Tensor | None:
-        num_queries, num_keys = self.places.shape[1], self.keys.shape[1]
-        places = torch.arange(num_queries, device=self.keys.device)[None]
-        is_plain = num_queries == num_keys and bool(((self.places == places) | ~self.is_query).all())
+        num_queries, num_keys = self.positions.shape[1], self.keys.shape[1]
+        positions = torch.arange(num_queries, device=self.keys.device)[None]
+        is_plain = num_queries == num_keys and bool(((self.positions == positions) | ~self.is_query).all())
         if is_plain and (window is None or num_keys <= window):
             return None
-        places = (places if is_plain else self.places)[:, None, :, None]
-        keys = torch.arange(num_keys, device=places.device)
-        is_hidden = keys > places
-        if window is not None:
-            is_hidden |= keys <= places - window
-        return torch.zeros(is_hidden.shape, dtype=dtype, device=places.device).masked_fill_(is_hidden, float("-inf"))
+        positions = (positions if is_plain else self.positions)[:, None, :, None]
+        return additive(hidden_keys(positions, torch.arange(num_keys, device=positions.device), window), dtype)
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Layout:
     """How the tokens of a row get into buckets and back."""
 
@@ -64,45 +58,45 @@ class Layout:
     """Index in the row of each query of all buckets, one after another."""
     keys: Tensor
     back: Tensor
-    """[asking tokens] Index among the queries of each token that asks, in the order of the row."""
+    """Index among the queries of each token that is one, in the order of the row."""
 
 
-def lay_out(to_padded: Tensor, asking: Tensor) -> Layout:
-    """Buckets of sequences with similar numbers of asking tokens, given by their index in the flattened padded form."""
+def layout_of(to_padded: Tensor, queries: Tensor) -> Layout:
+    """Buckets of sequences with similar numbers of queries, which are given by index in the flattened padded form."""
     device = to_padded.device
     to_padded = to_padded.cpu()
-    is_asking = torch.zeros(to_padded.shape, dtype=torch.bool)
-    is_asking.view(-1)[asking.cpu()] = True
-    places = [row.nonzero()[:, 0] for row in is_asking]
-    sizes = [(len(place), int(place[-1]) + 1 if len(place) else 0) for place in places]
+    is_query = torch.zeros(to_padded.shape, dtype=torch.bool)
+    is_query.view(-1)[queries.cpu()] = True
+    positions = [row.nonzero()[:, 0] for row in is_query]
+    sizes = [(len(found), int(found[-1]) + 1 if len(found) else 0) for found in positions]
     buckets: list[Bucket] = []
-    for members in _cut_buckets(sizes):
-        padded = pad_sequence([places[i] for i in members], batch_first=True)
+    for members in _split_into_buckets(sizes):
+        padded = pad_sequence([positions[i] for i in members], batch_first=True)
         counts = torch.tensor([sizes[i][0] for i in members])
         buckets.append(
             Bucket(
-                places=padded.to(device),
+                positions=padded.to(device),
                 is_query=(torch.arange(padded.shape[1]) < counts[:, None]).to(device),
                 keys=to_padded[members, : max(sizes[i][1] for i in members)].to(device),
             )
         )
-    queries = torch.cat([bucket.queries.flatten() for bucket in buckets])
-    is_query = torch.cat([bucket.is_query.flatten() for bucket in buckets]).nonzero()[:, 0]
+    indices = torch.cat([bucket.queries.flatten() for bucket in buckets])
+    used = torch.cat([bucket.is_query.flatten() for bucket in buckets]).nonzero()[:, 0]
     return Layout(
         buckets=buckets,
-        queries=queries,
+        queries=indices,
         keys=torch.cat([bucket.keys.flatten() for bucket in buckets]),
-        back=is_query[queries[is_query].argsort()],
+        back=used[indices[used].argsort()],
     )
 
 
-def _cut_buckets(sizes: Sequence[tuple[int, int]]) -> list[list[int]]:
+def _split_into_buckets(sizes: Sequence[tuple[int, int]]) -> list[list[int]]:
     """Members of each bucket, from the numbers of queries and keys of each sequence; without queries it is left out.
 
-    Sorted by queries and cut where the padding that is saved is worth more than a call.
+    Sorted by queries and split where the padding that is saved is worth more than a call.
     """
     order = sorted((i for i, (queries, _) in enumerate(sizes) if queries), key=lambda i: -sizes[i][0])
-    # best[n]: the least cost of the first n sequences, and where the last bucket of that cut begins.
+    # best[n]: the least cost of the first n sequences, and where the last bucket of that split begins.
     best: list[tuple[int, int]] = [(0, 0)]
     for end in range(1, len(order) + 1):
         choices: list[tuple[int, int]] = []
@@ -129,12 +123,16 @@ def attend_padded(
     key: Tensor,
     value: Tensor,
     layout: Layout,
+    *,
+    masks: Masks,
     scaling: float | None,
-    dropout: float,
-    window: int | None,
-    softcap: float | None,
+    dropout: float = 0.0,
+    window: int | None = None,
+    softcap: float | None = None,
 ) -> Tensor:
-    def laid_out(tensor: Tensor, index: Tensor, shapes: list[torch.Size]) -> list[Tensor]:
+    """Causal attention of the layout's queries, [1, head, tokens, dim] -> [1, queries, head, dim]."""
+
+    def into_buckets(tensor: Tensor, index: Tensor, shapes: list[torch.Size]) -> list[Tensor]:
         """[1, head, tokens, dim] -> [sequences, head, tokens, dim] for each bucket."""
         # One look-up for all buckets: the gradient of each would be a tensor of all tokens.
         parts = take_rows(tensor[0].transpose(0, 1), index).split([shape.numel() for shape in shapes])
@@ -142,11 +140,13 @@ def attend_padded(
 
     buckets = layout.buckets
     key_shapes = [bucket.keys.shape for bucket in buckets]
-    qs = laid_out(query, layout.queries, [bucket.places.shape for bucket in buckets])
-    ks, vs = laid_out(key, layout.keys, key_shapes), laid_out(value, layout.keys, key_shapes)
+    qs = into_buckets(query, layout.queries, [bucket.positions.shape for bucket in buckets])
+    ks, vs = into_buckets(key, layout.keys, key_shapes), into_buckets(value, layout.keys, key_shapes)
     outs: list[Tensor] = []
     for bucket, q, k, v in zip(buckets, qs, ks, vs, strict=True):
-        mask = bucket.mask(window, q.dtype)
+        if (id(bucket), window) not in masks:
+            masks[id(bucket), window] = bucket.mask(window, q.dtype)
+        mask = masks[id(bucket), window]
         if softcap:
             out = _attend_capped(q, k, v, mask, scaling or q.shape[-1] ** -0.5, softcap)
         else:
@@ -159,10 +159,11 @@ def attend_padded(
 
 
 def _attend_capped(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, scale: float, softcap: float) -> Tensor:
-    """Plain attention with a soft cap on the scores (Gemma 2)."""
+    """Plain attention with a soft cap on the scores."""
     share = q.shape[1] // k.shape[1]
     k, v = k.repeat_interleave(share, 1), v.repeat_interleave(share, 1)
     if mask is None:
-        mask = torch.full((q.shape[2], k.shape[2]), float("-inf"), dtype=q.dtype, device=q.device).triu(1)
-    scores = softcap * torch.tanh(q @ k.transpose(2, 3) * scale / softcap) + mask
+        columns = torch.arange(k.shape[2], device=q.device)
+        mask = additive(hidden_keys(columns[:, None], columns, None), q.dtype)
+    scores = soft_cap(q @ k.transpose(2, 3) * scale, softcap) + mask
     return scores.softmax(-1, dtype=torch.float32).to(q.dtype) @ v

@@ -1,22 +1,30 @@
-"""Who works on a batch: this process alone, or ranks that each take a part of every mini batch.
+"""Who works on the sequences of a model: this process alone, or ranks that each take a share of them.
 
-What is trained on is the same on every rank: whole batches arrive everywhere, and so do the weights that each token
-has in the loss of its mini batch. A team says which samples are this rank's, and adds up what the ranks found.
+All sequences, and what is computed from them, are the same on every rank. A team says which passes are this rank's,
+and adds up what the ranks found.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
 import torch
 from torch import Tensor
 
-from ragen.learners.batch import Batch
-
-Cut = Callable[[Sequence[Sequence[int]]], list[list[int]]]
-"""Token ids of samples -> indices of each forward pass."""
+Split = Callable[[Sequence[Sequence[int]]], list[list[int]]]
+"""Sequences -> indices of those that go through the model together."""
 T = TypeVar("T")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Share:
+    """Sequences of one pass of this process."""
+
+    indices: list[int]
+    is_spare: bool = False
+    """This process has nothing left to do, others have: the pass counts for nothing."""
 
 
 class Team(Protocol):
@@ -26,12 +34,8 @@ class Team(Protocol):
         """Where the model computes. Its weights may be elsewhere between the passes."""
         ...
 
-    def passes(self, batch: Batch, cut: Cut) -> Iterator[tuple[list[int], Batch]]:
-        """Indices and samples of each of this process's forward passes.
-
-        Models in parts need all ranks in every pass. A rank with nothing left to do gets no indices, and a sample to
-        pass through that weighs nothing.
-        """
+    def shares(self, sequences: Sequence[Sequence[int]], split: Split) -> Iterator[Share]:
+        """The sequences of each of this process's passes. Sharded models need all ranks in every pass."""
         ...
 
     def run(self, compute: Callable[[], T]) -> T:
@@ -53,9 +57,8 @@ class Solo:
     def device_of(self, model: Any) -> torch.device:
         return next(model.parameters()).device
 
-    def passes(self, batch: Batch, cut: Cut) -> Iterator[tuple[list[int], Batch]]:
-        for chosen in cut(batch.ids):
-            yield chosen, batch.select(chosen)
+    def shares(self, sequences: Sequence[Sequence[int]], split: Split) -> Iterator[Share]:
+        return (Share(indices=indices) for indices in split(sequences))
 
     def run(self, compute: Callable[[], T]) -> T:
         return compute()
