@@ -2,7 +2,7 @@
 kernels run as one kernel each.
 
 Only the `forward` of the modules is exchanged, so adapters, hooks, sharding and gradient checkpointing stay as they
-are; families that are not described run as they come.
+are; families that were not checked (families.py) run as they come.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 from transformers import AttentionInterface
 
-from ragen.modeling.families import MODEL_TYPES
+from ragen.modeling.families import family_of
 
 
 @contextmanager
@@ -37,9 +37,8 @@ def fused_layers(model: Any, device: torch.device) -> Iterator[None]:
 
 
 def _can_fuse(model: Any, device: torch.device) -> bool:
-    if device.type != "cuda" or model.config.model_type not in MODEL_TYPES or model.config.hidden_act != "silu":
-        return False
-    if importlib.util.find_spec("triton") is None:
+    is_known = family_of(model.config).has_fused_training and model.config.hidden_act == "silu"
+    if device.type != "cuda" or not is_known or importlib.util.find_spec("triton") is None:
         return False
     head_dim = model.base_model.layers[0].self_attn.head_dim
     return head_dim & (head_dim - 1) == 0  # blocks of a kernel are powers of two

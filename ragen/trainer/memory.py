@@ -101,7 +101,7 @@ def estimate_memory(
     Several devices hold a part each, a whole policy to play with, and the layer of a pass that is gathered. Parts of
     an offloaded model are in the CPU's memory; on a CPU that changes nothing.
     """
-    from ragen.modeling.families import MODEL_TYPES
+    from ragen.modeling.families import family_of
 
     is_cuda = device_memory is not None
     bytes_per_value = 2 if is_cuda else 4
@@ -126,7 +126,7 @@ def estimate_memory(
         tokens = max(actor.ppo_max_token_len_per_gpu, rollout.max_model_len)
     layers, hidden_size = model_config.num_hidden_layers, model_config.hidden_size
     mlp = getattr(model_config, "intermediate_size", None) or 4 * hidden_size
-    is_fused = is_cuda and model_config.model_type in MODEL_TYPES
+    is_fused = is_cuda and family_of(model_config).has_fused_training
     per_layer = (8 * hidden_size + 3 * mlp if is_fused else 16 * hidden_size + 4 * mlp) * bytes_per_value
     kept_layers = 1 if config.actor_rollout_ref.model.enable_gradient_checkpointing else layers
     hidden = tokens * (kept_layers * per_layer + layers * hidden_size * bytes_per_value)

@@ -18,9 +18,9 @@ from ragen.engine.base import SamplingParams
 from ragen.engine.graph.fused import Layer, fuse
 from ragen.engine.graph.pages import PagePool
 from ragen.engine.sampling import BatchParams, sample, uniform_noise
-from ragen.modeling.embedding import embed, embed_last
 from ragen.modeling.kernels.activation import gated_product
 from ragen.modeling.kernels.attention import BLOCK, PagedAttention, copy_pages
+from ragen.modeling.kernels.embedding import embed, embed_last
 from ragen.modeling.kernels.norm import rms_norm_rows
 from ragen.modeling.kernels.sampling import draw
 from ragen.modeling.kernels.session import HEADER, PAGE, TOKEN

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ragen.modeling.families import MODEL_TYPES
+from ragen.modeling.families import family_of
 
 STATIC_ROPE = {"default", "linear", "llama3", "yarn"}
 """Rotary embeddings whose angles depend on the position only."""
@@ -61,7 +61,7 @@ class Decoder:
 def why_not(model: Any) -> str:
     """Why the graph engine cannot run a model; empty when it can."""
     config = model.config
-    if config.model_type not in MODEL_TYPES:
+    if not family_of(config).has_graph_decoder:
         return f"the family {config.model_type} is not described"
     rope_type = (getattr(config, "rope_parameters", None) or {}).get("rope_type", "default")
     if rope_type not in STATIC_ROPE:

@@ -1,0 +1,61 @@
+"""Each architecture has two answers: may the graph engine run it, may updates fuse its layers."""
+
+import importlib.util
+
+import pytest
+import torch
+from transformers import AutoModelForCausalLM, MistralConfig
+
+from ragen.engine.graph.fused import why_not
+from ragen.modeling import families
+from ragen.modeling.families import FAMILIES, Family, family_of
+from ragen.modeling.fused_layers import fused_layers
+from tests.engine.families import SHAPE
+
+GPU = torch.device("cuda")  # of which nothing is asked
+
+
+def mistral():
+    config = MistralConfig(**SHAPE | {"head_dim": 32, "sliding_window": None})
+    return AutoModelForCausalLM.from_config(config)
+
+
+def num_replaced(model) -> int:
+    with fused_layers(model, GPU):
+        return sum("forward" in vars(module) for module in model.modules())
+
+
+@pytest.fixture
+def with_triton(monkeypatch):
+    find = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name, *rest: name == "triton" or find(name, *rest))
+
+
+def test_an_unknown_family_runs_as_it_comes(with_triton):
+    model = mistral()
+    assert family_of(model.config) == Family()
+    assert why_not(model) == "the family mistral is not described"
+    assert num_replaced(model) == 0
+
+
+def test_a_family_for_decoding_keeps_its_own_layers_in_training(with_triton, monkeypatch):
+    monkeypatch.setitem(families.FAMILIES, "mistral", Family(has_graph_decoder=True))
+    model = mistral()
+    assert why_not(model) == ""
+    assert num_replaced(model) == 0
+
+
+def test_a_family_for_training_is_not_decoded(with_triton, monkeypatch):
+    monkeypatch.setitem(families.FAMILIES, "mistral", Family(has_fused_training=True))
+    model = mistral()
+    assert why_not(model) != ""
+    # In each of two layers: attention, MLP and two norms; and the last norm.
+    assert num_replaced(model) == 2 * 4 + 1
+
+
+def test_the_families_of_the_catalogue_have_both():
+    assert {name for name, family in FAMILIES.items() if family.has_graph_decoder and family.has_fused_training} == {
+        "llama",
+        "qwen2",
+        "qwen3",
+    }
