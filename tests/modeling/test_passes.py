@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from ragen.modeling import packing as packing_module
-from ragen.modeling.attention.packed import PACKED_ATTENTION
+from ragen.modeling.attention.packed import PACKED
 from ragen.modeling.model import hidden_states
 from ragen.modeling.packing import Packings, micro_batches
 from ragen.modeling.passes import Pass, passes
@@ -35,7 +35,7 @@ def test_attention_is_switched_during_a_pass_and_back_after_it():
     model = random_model("qwen2")
     before = model.config._attn_implementation
     for each in passes(model, SEQUENCES, PAIRS, mask=MASK):
-        assert model.config._attn_implementation == PACKED_ATTENTION
+        assert model.config._attn_implementation == PACKED.name
         hidden_states(model, each.packing)
     assert model.config._attn_implementation == before
     with pytest.raises(RuntimeError, match="in the middle"):

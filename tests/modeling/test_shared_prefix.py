@@ -10,6 +10,7 @@ from ragen.learners.actor import Actor
 from ragen.learners.critic import sampled_values
 from ragen.modeling.attention import packed, padded
 from ragen.modeling.attention.packed import packed_attention
+from ragen.modeling.attention.switch import Heads
 from ragen.modeling.model import hidden_states, logits_of
 from ragen.modeling.packing import MIN_SHARED, Packing, micro_batches, pack
 from tests.engine.families import FAMILIES, VOCAB, random_model
@@ -207,16 +208,19 @@ def test_variable_length_attention_gets_the_keys_of_every_sequence(monkeypatch, 
     packing = pack(family_tree(), CPU, share=share)
     generator = torch.Generator().manual_seed(0)
 
-    def heads(count: int) -> torch.Tensor:
+    def random(count: int) -> torch.Tensor:
         return torch.randn(1, count, packing.ids.shape[1], 8, generator=generator, dtype=torch.float64)
 
-    q, k, v = heads(4), heads(num_key_heads), heads(num_key_heads)
-    found = packed._attend_flash(q, k, v, packing, 0.3)
-    torch.testing.assert_close(found, attend_on_cpu(q, k, v, packing), rtol=1e-10, atol=1e-10)
+    q, k, v = random(4), random(num_key_heads), random(num_key_heads)
+    heads = heads_of(q, k, v)
+    found = packed._attend_flash(heads, packing)
+    expected = padded.attend_padded(heads, packing.all_queries, {})
+    torch.testing.assert_close(found, expected, rtol=1e-10, atol=1e-10)
 
 
-def attend_on_cpu(q, k, v, packing: Packing) -> torch.Tensor:
-    return padded.attend_padded(q, k, v, packing.all_queries, masks={}, scaling=0.3)
+def heads_of(query, key, value) -> Heads:
+    fixed = {"scaling": 0.3, "window": None, "softcap": None, "dropout": 0.0, "module": None}
+    return Heads(query=query, key=key, value=value, **fixed)
 
 
 def test_groups_stay_together_in_micro_batches():

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ragen.modeling.attention.cached import Step, cached_attention
+from ragen.modeling.attention.cached import CACHED, Step
 
 TIME_BLOCK = 128
 
@@ -89,7 +89,7 @@ class RowCache:
         """Within: the model's attention reads this cache."""
         self.step = step
         try:
-            with cached_attention(config, step):
+            with CACHED.serving(config, step):
                 yield
         finally:
             self.step = None

@@ -1,27 +1,15 @@
-"""Attention of new tokens over the keys and values that a cache holds, one row for each session.
-
-A registered name without a mask function gets no mask from the model, so no family needs code of its own; sliding
-windows and soft caps arrive as arguments.
-"""
+"""Attention of new tokens over the keys and values that a cache holds, one row for each session."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
-from transformers import AttentionInterface
 
-from ragen.errors import EngineError
 from ragen.modeling.attention.masks import additive, hidden_keys, soft_cap
-from ragen.modeling.attention.switch import attention_function
-
-CACHED_ATTENTION = "ragen_rows"
+from ragen.modeling.attention.switch import Attention, Heads
 
 
 @dataclass(kw_only=True, slots=True)
@@ -39,44 +27,17 @@ class Step:
     """Sliding window -> additive mask, [batch, 1, queries, keys], filled on demand."""
 
 
-_current: ContextVar[Step] = ContextVar("cached_step")
-
-
-@contextmanager
-def cached_attention(config: Any, step: Step) -> Iterator[None]:
-    """Within: models of this config attend to cached rows, whose keys and values their cache object returns."""
-    token = _current.set(step)
-    try:
-        with attention_function(config, CACHED_ATTENTION):
-            yield
-    finally:
-        _current.reset(token)
-
-
-def attend_cached(
-    module: Any,
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    attention_mask: Tensor | None,
-    scaling: float | None = None,
-    sliding_window: int | None = None,
-    softcap: float | None = None,
-    **kwargs: Any,
-) -> tuple[Tensor, None]:
-    """Attention of new tokens [batch, head, queries, dim] over cached rows; returns [batch, queries, head, dim]."""
-    step = _current.get()
-    if kwargs.get("s_aux") is not None:
-        raise EngineError("Models with attention sinks are not supported by the native engine; use rollout.name=vllm.")
-    scale = query.shape[-1] ** -0.5 if scaling is None else scaling
-    mask = step.masks.get(sliding_window)
-    if mask is None:
-        mask = step.masks[sliding_window] = _mask(step, sliding_window, key)
-    if query.shape[2] == 1 or softcap is not None:
-        return _attend_plain(query, key, value, mask, scale, softcap), None
-    is_grouped = query.shape[1] != key.shape[1]
-    out = scaled_dot_product_attention(query, key, value, attn_mask=mask, scale=scale, enable_gqa=is_grouped)
-    return out.transpose(1, 2), None
+def attend_cached(heads: Heads, step: Step) -> Tensor:
+    """Attention of new tokens over cached rows, whose keys and values the model's cache object returned."""
+    if heads.window not in step.masks:
+        step.masks[heads.window] = _mask(step, heads.window, heads.key)
+    mask = step.masks[heads.window]
+    if heads.query.shape[2] == 1 or heads.softcap is not None:
+        return _attend_plain(heads, mask)
+    out = scaled_dot_product_attention(
+        heads.query, heads.key, heads.value, attn_mask=mask, scale=heads.scaling, enable_gqa=heads.is_grouped
+    )
+    return out.transpose(1, 2)
 
 
 def _mask(step: Step, window: int | None, key: Tensor) -> Tensor:
@@ -87,19 +48,17 @@ def _mask(step: Step, window: int | None, key: Tensor) -> Tensor:
     return additive(is_hidden & (own < step.num_keys), key.dtype)[:, None]
 
 
-def _attend_plain(
-    query: Tensor, key: Tensor, value: Tensor, mask: Tensor, scaling: float, softcap: float | None
-) -> Tensor:
+def _attend_plain(heads: Heads, mask: Tensor) -> Tensor:
     """Plain matrix products: for one query token faster than fused kernels on a CPU, and open to soft caps."""
-    batch, num_heads, num_queries, head_dim = query.shape
-    num_kv_heads = key.shape[1]
+    batch, num_heads, num_queries, head_dim = heads.query.shape
+    num_kv_heads = heads.key.shape[1]
     share = num_heads // num_kv_heads
-    query = query.reshape(batch, num_kv_heads, share * num_queries, head_dim)
-    scores = torch.matmul(query * scaling, key.transpose(2, 3))
-    scores = soft_cap(scores, softcap).view(batch, num_kv_heads, share, num_queries, -1) + mask[:, :, None]
-    weights = scores.softmax(dim=-1, dtype=torch.float32).to(value.dtype)
-    out = torch.matmul(weights.view(batch, num_kv_heads, share * num_queries, -1), value)
+    query = heads.query.reshape(batch, num_kv_heads, share * num_queries, head_dim)
+    scores = soft_cap(torch.matmul(query * heads.scaling, heads.key.transpose(2, 3)), heads.softcap)
+    scores = scores.view(batch, num_kv_heads, share, num_queries, -1) + mask[:, :, None]
+    weights = scores.softmax(dim=-1, dtype=torch.float32).to(heads.value.dtype)
+    out = torch.matmul(weights.view(batch, num_kv_heads, share * num_queries, -1), heads.value)
     return out.view(batch, num_heads, num_queries, -1).transpose(1, 2)
 
 
-AttentionInterface.register(CACHED_ATTENTION, attend_cached)
+CACHED = Attention("ragen_rows", attend_cached)

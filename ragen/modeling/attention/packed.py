@@ -7,57 +7,42 @@ and nothing else is.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.utils.hooks import RemovableHandle
-from transformers import AttentionInterface
 
 from ragen.modeling.attention.padded import Masks, attend_padded
-from ragen.modeling.attention.switch import attention_function
+from ragen.modeling.attention.switch import Attention, Heads
 from ragen.modeling.fused_layers import fused_layers
 from ragen.modeling.packing import Packing
 
-PACKED_ATTENTION = "ragen_packed"
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class _Current:
-    """The pass that attention is called in."""
+class Row:
+    """The row of a pass."""
 
     packing: Packing
-    masks: Masks
-
-
-# A plain variable, not a context variable: recomputed activations run on the threads of autograd.
-_current: _Current | None = None
-
-
-def _now() -> _Current:
-    assert _current is not None, "packed attention outside of packed_attention()"
-    return _current
+    masks: Masks = field(default_factory=dict)
 
 
 @contextmanager
 def packed_attention(model: Any, packing: Packing) -> Iterator[None]:
     """Within: the model's attention keeps the packed sequences apart. Backward passes belong inside, too."""
-    global _current
-    outer, _current = _current, _Current(packing=packing, masks={})
-    hooks: list[RemovableHandle] = []
-    try:
-        with attention_function(model.config, PACKED_ATTENTION) as before:
-            # Adapters are switched off for the reference within a pass of the same model.
-            is_inner = before == PACKED_ATTENTION
-            hooks = [] if is_inner else _limit_last_mlp(model)
-            with nullcontext() if is_inner else fused_layers(model, packing.ids.device):
+    with PACKED.serving(model.config, Row(packing=packing)) as before:
+        if before == PACKED.name:  # adapters are switched off for the reference within a pass of the same model
+            yield
+            return
+        hooks = _limit_last_mlp(model)
+        try:
+            with fused_layers(model, packing.ids.device):
                 yield
-    finally:
-        for hook in hooks:
-            hook.remove()
-        _current = outer
+        finally:
+            for hook in hooks:
+                hook.remove()
 
 
 def _limit_last_mlp(model: Any) -> list[RemovableHandle]:
@@ -68,11 +53,11 @@ def _limit_last_mlp(model: Any) -> list[RemovableHandle]:
         return []
 
     def take(module: Any, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...] | None:
-        wanted = _now().packing.wanted
+        wanted = PACKED.state.packing.wanted
         return None if wanted is None else (inputs[0][:, wanted],)
 
     def put_back(module: Any, inputs: tuple[Tensor, ...], output: Tensor) -> Tensor | None:
-        packing = _now().packing
+        packing = PACKED.state.packing
         return None if packing.wanted is None else _put_back(output, packing)
 
     return [mlp.register_forward_pre_hook(take), mlp.register_forward_hook(put_back)]
@@ -85,42 +70,21 @@ def _put_back(wanted: Tensor, packing: Packing) -> Tensor:
     return zeros.index_copy(1, packing.wanted, wanted)
 
 
-def attend_packed(
-    module: Any,
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    attention_mask: Tensor | None,
-    scaling: float | None = None,
-    dropout: float = 0.0,
-    sliding_window: int | None = None,
-    softcap: float | None = None,
-    **kwargs: Any,
-) -> tuple[Tensor, None]:
-    """Causal attention inside each sequence; [1, head, tokens, dim] -> [1, tokens, head, dim]."""
-    current = _now()
-    packing = current.packing
-    if query.is_cuda and query.dtype in (torch.bfloat16, torch.float16) and sliding_window is None and not softcap:
-        return _attend_flash(query, key, value, packing, scaling), None
-    is_last = packing.wanted is not None and module.layer_idx == module.config.num_hidden_layers - 1
-    out = attend_padded(
-        query,
-        key,
-        value,
-        packing.wanted_queries if is_last else packing.all_queries,
-        masks=current.masks,
-        scaling=scaling,
-        dropout=dropout,
-        window=sliding_window,
-        softcap=softcap,
-    )
-    return _put_back(out, packing) if is_last else out, None
+def attend_packed(heads: Heads, row: Row) -> Tensor:
+    """Causal attention inside each sequence."""
+    packing, dtype = row.packing, heads.query.dtype
+    is_plain = heads.window is None and not heads.softcap
+    if heads.query.is_cuda and dtype in (torch.bfloat16, torch.float16) and is_plain:
+        return _attend_flash(heads, packing)
+    if packing.wanted is None or not heads.is_last:
+        return attend_padded(heads, packing.all_queries, row.masks)
+    return _put_back(attend_padded(heads, packing.wanted_queries, row.masks), packing)
 
 
-def _attend_flash(query: Tensor, key: Tensor, value: Tensor, packing: Packing, scaling: float | None) -> Tensor:
+def _attend_flash(heads: Heads, packing: Packing) -> Tensor:
     from torch.nn.attention.varlen import varlen_attn
 
-    q, k, v = (tensor[0].transpose(0, 1) for tensor in (query, key, value))
+    q, k, v = (tensor[0].transpose(0, 1) for tensor in (heads.query, heads.key, heads.value))
     ends, key_ends, keys = packing.spans
     if (share := q.shape[1] // k.shape[1]) > 1:  # torch 2.11's kernel wants as many key heads as query heads
         k, v = (tensor[:, :, None].expand(-1, -1, share, -1) for tensor in (k, v))
@@ -129,8 +93,8 @@ def _attend_flash(query: Tensor, key: Tensor, value: Tensor, packing: Packing, s
     k, v = (tensor.reshape(-1, *q.shape[1:]) for tensor in (k, v))
     most, longest = max(map(int.__sub__, packing.lengths, packing.shared)), max(packing.lengths)
     # Causal: a window without anything to the right. The last query and the last key of a sequence are the same token.
-    out = varlen_attn(q, k, v, ends, key_ends, most, longest, scale=scaling, window_size=(-1, 0))
+    out = varlen_attn(q, k, v, ends, key_ends, most, longest, scale=heads.scaling, window_size=(-1, 0))
     return out[None]  # type: ignore[index]
 
 
-AttentionInterface.register(PACKED_ATTENTION, attend_packed)
+PACKED = Attention("ragen_packed", attend_packed)

@@ -11,6 +11,7 @@ from torch.nn.functional import scaled_dot_product_attention
 from torch.nn.utils.rnn import pad_sequence
 
 from ragen.modeling.attention.masks import additive, hidden_keys, soft_cap
+from ragen.modeling.attention.switch import Heads
 from ragen.modeling.rows import take_rows
 
 CALL_COST = 2**14
@@ -118,18 +119,7 @@ def _split_into_buckets(sizes: Sequence[tuple[int, int]]) -> list[list[int]]:
     return buckets
 
 
-def attend_padded(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    layout: Layout,
-    *,
-    masks: Masks,
-    scaling: float | None,
-    dropout: float = 0.0,
-    window: int | None = None,
-    softcap: float | None = None,
-) -> Tensor:
+def attend_padded(heads: Heads, layout: Layout, masks: Masks) -> Tensor:
     """Causal attention of the layout's queries, [1, head, tokens, dim] -> [1, queries, head, dim]."""
 
     def into_buckets(tensor: Tensor, index: Tensor, shapes: list[torch.Size]) -> list[Tensor]:
@@ -138,21 +128,27 @@ def attend_padded(
         parts = take_rows(tensor[0].transpose(0, 1), index).split([shape.numel() for shape in shapes])
         return [part.unflatten(0, shape).transpose(1, 2) for part, shape in zip(parts, shapes, strict=True)]
 
-    buckets = layout.buckets
+    buckets, window = layout.buckets, heads.window
     key_shapes = [bucket.keys.shape for bucket in buckets]
-    qs = into_buckets(query, layout.queries, [bucket.positions.shape for bucket in buckets])
-    ks, vs = into_buckets(key, layout.keys, key_shapes), into_buckets(value, layout.keys, key_shapes)
+    qs = into_buckets(heads.query, layout.queries, [bucket.positions.shape for bucket in buckets])
+    ks, vs = (into_buckets(tensor, layout.keys, key_shapes) for tensor in (heads.key, heads.value))
     outs: list[Tensor] = []
     for bucket, q, k, v in zip(buckets, qs, ks, vs, strict=True):
         if (id(bucket), window) not in masks:
             masks[id(bucket), window] = bucket.mask(window, q.dtype)
         mask = masks[id(bucket), window]
-        if softcap:
-            out = _attend_capped(q, k, v, mask, scaling or q.shape[-1] ** -0.5, softcap)
+        if heads.softcap:
+            out = _attend_capped(q, k, v, mask, heads.scaling, heads.softcap)
         else:
-            is_grouped = q.shape[1] != k.shape[1]
             out = scaled_dot_product_attention(
-                q, k, v, attn_mask=mask, is_causal=mask is None, scale=scaling, dropout_p=dropout, enable_gqa=is_grouped
+                q,
+                k,
+                v,
+                attn_mask=mask,
+                is_causal=mask is None,
+                scale=heads.scaling,
+                dropout_p=heads.dropout,
+                enable_gqa=heads.is_grouped,
             )
         outs.append(out.transpose(1, 2).flatten(0, 1))
     return take_rows(torch.cat(outs), layout.back)[None]

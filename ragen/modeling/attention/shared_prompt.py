@@ -9,20 +9,18 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from transformers import AttentionInterface
 
 from ragen.modeling.attention.masks import hidden_keys, soft_cap
-from ragen.modeling.attention.switch import attention_function
+from ragen.modeling.attention.switch import Attention, Heads
 from ragen.modeling.packing import Packing
 
-SHARED_PROMPT_ATTENTION = "ragen_shared_prompt"
 MAX_SCORES = 2**26
 """Attention scores held at once, 256 MB in float32."""
 
 
 @dataclass(kw_only=True, slots=True)
-class _Current:
-    """Where prompt and continuations stand in the row of the pass that attention is called in."""
+class Row:
+    """Where prompt and continuations stand in the row of a pass."""
 
     packing: Packing
     """Of the continuations alone."""
@@ -31,62 +29,39 @@ class _Current:
     """Sliding window -> what is hidden from the prompt, and from continuations of themselves and of the prompt."""
 
 
-_current: _Current | None = None
-
-
 @contextmanager
 def shared_prompt_attention(model: Any, packing: Packing) -> Iterator[None]:
     """Within: the model's attention keeps the packed continuations apart; `set_prompt` says what they continue."""
-    global _current
-    outer, _current = _current, _Current(packing=packing)
-    try:
-        with attention_function(model.config, SHARED_PROMPT_ATTENTION):
-            yield
-    finally:
-        _current = outer
+    with SHARED_PROMPT.serving(model.config, Row(packing=packing)):
+        yield
 
 
 def set_prompt(num_tokens: int) -> None:
     """The passes that follow have so many tokens of a prompt before the continuations."""
-    assert _current is not None
-    _current.num_prompt, _current.masks = num_tokens, {}
+    row = SHARED_PROMPT.state
+    row.num_prompt, row.masks = num_tokens, {}
 
 
-def attend_shared_prompt(
-    module: Any,
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    attention_mask: Tensor | None,
-    scaling: float | None = None,
-    sliding_window: int | None = None,
-    softcap: float | None = None,
-    **kwargs: Any,
-) -> tuple[Tensor, None]:
+def attend_shared_prompt(heads: Heads, row: Row) -> Tensor:
     """Each continuation attends to the prompt and, causally, to itself.
-
-    [1, head, tokens, dim] -> [1, tokens, head, dim]
 
     The scores against the prompt are one matrix product for all continuations; its keys are never copied.
     """
-    current = _current
-    assert current is not None, "shared-prompt attention outside of shared_prompt_attention()"
-    if sliding_window not in current.masks:
-        current.masks[sliding_window] = _masks(current, sliding_window)
-    q, k, v = query[0], key[0], value[0]
-    q = q * (q.shape[-1] ** -0.5 if scaling is None else scaling)
+    if heads.window not in row.masks:
+        row.masks[heads.window] = _masks(row, heads.window)
+    q, k, v = heads.query[0] * heads.scaling, heads.key[0], heads.value[0]
     if (share := len(q) // len(k)) > 1:
         k, v = k.repeat_interleave(share, 0), v.repeat_interleave(share, 0)
-    num_keys = current.num_prompt + max(current.packing.lengths)
+    num_keys = row.num_prompt + max(row.packing.lengths)
     num_heads = max(1, MAX_SCORES // (q.shape[1] * num_keys))
     parts = zip(q.split(num_heads), k.split(num_heads), v.split(num_heads), strict=True)
-    out = torch.cat([_attend(*part, current, current.masks[sliding_window], softcap) for part in parts])
-    return out.transpose(0, 1)[None], None
+    out = torch.cat([_attend(*part, row, row.masks[heads.window], heads.softcap) for part in parts])
+    return out.transpose(0, 1)[None]
 
 
-def _masks(current: _Current, window: int | None) -> tuple[Tensor, Tensor, Tensor | None]:
+def _masks(row: Row, window: int | None) -> tuple[Tensor, Tensor, Tensor | None]:
     """[prompt, prompt], [longest, longest] and [tokens, prompt]: True where a query may not look."""
-    size, packing = current.num_prompt, current.packing
+    size, packing = row.num_prompt, row.packing
     longest, device = max(packing.lengths), packing.ids.device
     prompt, own = torch.arange(size, device=device), torch.arange(longest, device=device)
     from_prompt = None
@@ -99,12 +74,12 @@ def _attend(
     q: Tensor,
     k: Tensor,
     v: Tensor,
-    current: _Current,
+    row: Row,
     masks: tuple[Tensor, Tensor, Tensor | None],
     softcap: float | None,
 ) -> Tensor:
     """Attention of some heads, [head, tokens, dim]; queries are scaled."""
-    size, packing = current.num_prompt, current.packing
+    size, packing = row.num_prompt, row.packing
     in_prompt, in_own, in_prompt_from_own = masks
 
     def scores(queries: Tensor, keys: Tensor, mask: Tensor | None) -> Tensor:
@@ -129,4 +104,4 @@ def _attend(
     return torch.cat([prompt_out, on_prompt @ prompt_v + unpad(pad(on_own) @ pad(own_v))], 1)
 
 
-AttentionInterface.register(SHARED_PROMPT_ATTENTION, attend_shared_prompt)
+SHARED_PROMPT = Attention("ragen_shared_prompt", attend_shared_prompt)
