@@ -17,10 +17,10 @@ from ragen.config.show import to_yaml
 from ragen.learners.actor import Actor
 from ragen.learners.critic import Critic
 from ragen.learners.reference import Reference
-from ragen.learners.team import SOLO, Team
 from ragen.llm_agent.build import native_agent, vllm_agent
 from ragen.modeling.load import default_device, load_model, load_tokenizer, load_value_model
 from ragen.modeling.lora import add_adapter, has_adapter, load_adapter
+from ragen.modeling.team import SOLO, Team
 from ragen.seeding import fixed_hash
 from ragen.tracking.last_word import LastWord
 from ragen.tracking.lock import RunLock
