@@ -12,7 +12,7 @@ from collections.abc import Hashable, Sequence
 import torch
 from torch import Tensor
 
-from ragen.algorithms.group_advantage import EPS, _sum_by, grpo
+from ragen.algorithms.group_advantage import EPS, group_statistics, grpo
 
 NO_TURN = -1
 """Anchor of a turn that does not exist, and turn number of a token outside replies."""
@@ -60,14 +60,11 @@ def step_advantages(
     """(R - mean) / (std + 1e-6) of every turn among the turns of its group with the same anchor."""
     is_turn = anchors != NO_TURN
     keys = torch.stack([groups.unsqueeze(1).expand_as(anchors)[is_turn], anchors[is_turn]], dim=1)  # [steps, 2]
-    distinct, state = torch.unique(keys, dim=0, return_inverse=True)
-    returns = step_returns[is_turn].double()  # so that equal returns have no advantage
-    count = torch.bincount(state, minlength=len(distinct)).to(returns.dtype)
-    mean = _sum_by(returns, state, len(distinct)) / count
-    centred = returns - mean[state]
+    _, state = torch.unique(keys, dim=0, return_inverse=True)  # [steps]
+    stats = group_statistics(step_returns[is_turn].unsqueeze(1), state, torch.arange(len(state), device=state.device))
+    centred = stats.scores - stats.mean
     if norm_by_std:
-        var = _sum_by(centred**2, state, len(distinct)) / (count - 1).clamp(min=1)
-        centred = centred / (var.sqrt()[state] + EPS)
+        centred = centred / (stats.std + EPS)
     advantages = torch.zeros_like(step_returns)
     advantages[is_turn] = centred.to(step_returns.dtype)
     return advantages

@@ -46,31 +46,15 @@ def zero_outside(values: Tensor, mask: Tensor) -> Tensor:
     return torch.where(mask.bool(), values, torch.zeros((), dtype=values.dtype, device=values.device))
 
 
-def _token_mean(mask: Tensor, horizon: int) -> Tensor:
-    return mask / mask.sum().clamp(min=1)
-
-
-def _seq_mean_token_sum(mask: Tensor, horizon: int) -> Tensor:
-    return mask / _num_sequences(mask)
-
-
-def _seq_mean_token_mean(mask: Tensor, horizon: int) -> Tensor:
-    return mask / mask.sum(-1, keepdim=True).clamp(min=1) / _num_sequences(mask)
-
-
-def _seq_mean_token_sum_norm(mask: Tensor, horizon: int) -> Tensor:
-    return mask / _num_sequences(mask) / horizon
-
-
 def _num_sequences(mask: Tensor) -> Tensor:
     return (mask.sum(-1) > 0).sum().clamp(min=1)
 
 
 LOSS_AGG_MODES: dict[str, Callable[[Tensor, int], Tensor]] = {
-    "token-mean": _token_mean,
-    "seq-mean-token-sum": _seq_mean_token_sum,
-    "seq-mean-token-mean": _seq_mean_token_mean,
-    "seq-mean-token-sum-norm": _seq_mean_token_sum_norm,
+    "token-mean": lambda mask, _: mask / mask.sum().clamp(min=1),
+    "seq-mean-token-sum": lambda mask, _: mask / _num_sequences(mask),
+    "seq-mean-token-mean": lambda mask, _: mask / mask.sum(-1, keepdim=True).clamp(min=1) / _num_sequences(mask),
+    "seq-mean-token-sum-norm": lambda mask, horizon: mask / _num_sequences(mask) / horizon,
 }
 """Mode -> weights of the tokens of a mini batch.
 

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
-from statistics import fmean, stdev
+from statistics import fmean
 
+from ragen.algorithms.filter_strategies import deviation
 from ragen.types import Episode
 
 EPS = 1e-6
 
 
 def _mean_std(scores: list[float]) -> list[float]:
-    spread = stdev(scores) if len(scores) > 1 else 0.0
+    spread = deviation(scores)
     if spread <= EPS:
         return [0.0] * len(scores)
     mean = fmean(scores)

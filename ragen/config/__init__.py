@@ -4,14 +4,12 @@ from ragen.config.load import (
     CONFIG_DIR,
     argument_parser,
     build_config,
-    compose,
     config_from_args,
     load_config,
     to_dict,
 )
 from ragen.config.schema import Config, EnvTag
 from ragen.config.strict import build_dataclass
-from ragen.config.validate import validate
 
 __all__ = [
     "CONFIG_DIR",
@@ -20,9 +18,7 @@ __all__ = [
     "argument_parser",
     "build_config",
     "build_dataclass",
-    "compose",
     "config_from_args",
     "load_config",
     "to_dict",
-    "validate",
 ]

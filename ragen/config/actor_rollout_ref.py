@@ -11,19 +11,22 @@ from ragen.config.bounds import (
     NotNegative,
     Positive,
     Share,
+    Spelling,
     TopK,
     ZeroToOne,
     number,
 )
 
-KlType = Literal["kl", "k1", "abs", "mse", "k2", "low_var_kl", "k3", "full", "k1+", "k3+"]
+KlName = Literal["kl", "k1", "abs", "mse", "k2", "low_var_kl", "k3", "full", "k1+", "k3+"]
+KlType = Annotated[KlName, Spelling(lambda value: value.replace("-", "_") if isinstance(value, str) else value)]
 LossAggMode = Literal["token-mean", "seq-mean-token-sum", "seq-mean-token-mean", "seq-mean-token-sum-norm"]
 CheckpointContent = Literal["model", "optimizer", "extra", "hf_model"]
 PolicyLossName = Literal["ppo", "gspo", "cispo"]
 FilterStrategy = Literal["top_p", "top_k", "top_k_abs", "min_p", "z_score"]
 FilterType = Literal["largest", "smallest"]
-FilterMetric = Literal[
-    "reward_variance", "reward", "reward_sum", "entropy", "entropy_variance", "length", "success_variance"
+FilterMetric = Annotated[
+    Literal["reward_variance", "reward", "reward_sum", "entropy", "entropy_variance", "length", "success_variance"],
+    Spelling(lambda value: {"reward_std": "reward_variance", "entropy_std": "entropy_variance"}.get(str(value), value)),
 ]
 TopPMode = Literal["linear", "softmax", "softmax_z"]
 
@@ -128,13 +131,19 @@ class ModelConfig:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class ValKwargsConfig:
-    """Sampling during validation."""
+class SamplingConfig:
+    """How a token is drawn."""
 
     do_sample: Annotated[bool, "False replies greedily."]
-    temperature: Annotated[NotNegative, "Divides the logits; 0 is greedy."]
     top_p: Annotated[Share, "Smallest set of tokens with this much probability."]
     top_k: Annotated[TopK, "The k likeliest tokens; -1 keeps all."]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ValKwargsConfig(SamplingConfig):
+    """Sampling during validation."""
+
+    temperature: Annotated[NotNegative, "Divides the logits; 0 is greedy."]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -149,17 +158,14 @@ class ApiConfig:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class RolloutConfig:
+class RolloutConfig(SamplingConfig):
     """Sampling, the engine, the group filter and the probe's buckets."""
 
     name: Annotated[
         Literal["native", "vllm", "api", "scripted"],
         "Engine that writes the replies; api is for evaluation, scripted for tests.",
     ]
-    do_sample: Annotated[bool, "False replies greedily."]
     temperature: Annotated[Positive, "Divides the logits, when sampling and when log-probs are computed."]
-    top_p: Annotated[Share, "Smallest set of tokens with this much probability."]
-    top_k: Annotated[TopK, "The k likeliest tokens; -1 keeps all."]
     val_kwargs: ValKwargsConfig
     stop_strings: Annotated[
         tuple[str, ...],

@@ -1,5 +1,8 @@
-"""What a value must be besides its type. A bound stands at its field, `Annotated[int, "One sentence.", Bound(...)]`,
-or in a type of its own for the bounds that many fields share, `Annotated[Count, "One sentence."]`."""
+"""What a value must be besides its type, and how else it may be spelled.
+
+A bound stands at its field, `Annotated[int, "One sentence.", Bound(...)]`, or in a type of its own where many fields
+share it, `Annotated[Count, "One sentence."]`.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -21,6 +24,13 @@ class Bound:
         if not self.is_met(value):
             shown = list(value) if isinstance(value, tuple) else value
             raise ConfigError(f"{path} is {shown!r}. {self.remedy}")
+
+
+@dataclass(frozen=True, slots=True)
+class Spelling:
+    """Replaces other spellings of a value, before its type is checked."""
+
+    read: Callable[[Any], Any]
 
 
 def number(is_met: Callable[[Any], bool], wanted: str) -> Bound:

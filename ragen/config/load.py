@@ -2,7 +2,7 @@
 
 import argparse
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +16,6 @@ CONFIG_DIR = Path(__file__).resolve().parents[2] / "config"
 """The YAML files of the repository."""
 
 TAG_TABLE = "envs"  # part of every config, not a config by itself
-
-METRIC_ALIASES = {"reward_std": "reward_variance", "entropy_std": "entropy_variance"}
 
 
 def load_config(
@@ -34,7 +32,7 @@ def load_run_config(overrides: Sequence[str], run: str | Path) -> Config:
 
 def build_config(data: Mapping[str, Any]) -> Config:
     """A Config from a plain, resolved tree: what `compose` and `to_dict` return and run directories hold."""
-    config = build_dataclass(Config, normalise(data))
+    config = build_dataclass(Config, data)
     validate(config)
     return config
 
@@ -124,43 +122,6 @@ def check_syntax(overrides: Sequence[str]) -> None:
             raise ConfigError(
                 f"{key}: the value {value!r} holds a comma. A text is written {quoted}, a list {key}=[{value}]"
             )
-
-
-def normalise(data: Mapping[str, Any]) -> dict[str, Any]:
-    """The tree with other spellings of a value replaced: low-var-kl, GPU ids typed as a number, old metric names."""
-    tree = _copy(data)
-    for path, change in NORMALISERS.items():
-        *parents, key = path.split(".")
-        node: Any = tree
-        for parent in parents:
-            node = node.get(parent) if isinstance(node, dict) else None
-        if isinstance(node, dict) and key in node:
-            node[key] = change(node[key])
-    return tree
-
-
-def _underscores(value: Any) -> Any:
-    return value.replace("-", "_") if isinstance(value, str) else value
-
-
-def _gpu_ids(value: Any) -> Any:
-    return str(value) if type(value) is int else value
-
-
-def _metric(value: Any) -> Any:
-    return METRIC_ALIASES.get(value, value) if isinstance(value, str) else value
-
-
-NORMALISERS: dict[str, Callable[[Any], Any]] = {
-    "system.CUDA_VISIBLE_DEVICES": _gpu_ids,
-    "actor_rollout_ref.actor.kl_loss_type": _underscores,
-    "actor_rollout_ref.rollout.rollout_filter_metric": _metric,
-    "algorithm.kl_penalty": _underscores,
-}
-
-
-def _copy(data: Any) -> Any:
-    return {key: _copy(value) for key, value in data.items()} if isinstance(data, Mapping) else data
 
 
 def _filled(data: Mapping[str, Any], base: Mapping[str, Any]) -> dict[str, Any]:

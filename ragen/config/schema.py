@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 from ragen.config.actor_rollout_ref import ActorRolloutRefConfig, CriticConfig
-from ragen.config.bounds import LARGEST_COUNT, Bound, Count, CountOrZero, Name, Positive, Seed, number
+from ragen.config.bounds import LARGEST_COUNT, Bound, Count, CountOrZero, Name, Positive, Seed, Spelling, number
 from ragen.config.trainer import AlgorithmConfig, TrainerConfig
 
 
@@ -13,7 +13,9 @@ class SystemConfig:
     """The machine."""
 
     CUDA_VISIBLE_DEVICES: Annotated[
-        str, "Comma list of GPU ids; as many as trainer.n_gpus_per_node. Empty runs on the CPU."
+        str,
+        "Comma list of GPU ids; as many as trainer.n_gpus_per_node. Empty runs on the CPU.",
+        Spelling(lambda value: str(value) if type(value) is int else value),  # one id, typed without quotes
     ]
 
 

@@ -7,7 +7,7 @@ import types
 from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from ragen.config.bounds import Bound
+from ragen.config.bounds import Bound, Spelling
 from ragen.errors import ConfigError
 
 T = TypeVar("T")
@@ -55,10 +55,12 @@ def build_value(annotation: Any, value: Any, path: str) -> Any:
     if annotation is Any:
         return value
     if origin is Annotated:
+        for note in args[1:]:
+            value = note.read(value) if isinstance(note, Spelling) else value
         built = build_value(args[0], value, path)
-        for bound in args[1:]:
-            if isinstance(bound, Bound):
-                bound.check(built, path)
+        for note in args[1:]:
+            if isinstance(note, Bound):
+                note.check(built, path)
         return built
     if origin is Literal:
         return build_literal(args, value, path)

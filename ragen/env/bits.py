@@ -17,6 +17,13 @@ def moves(stride: int) -> tuple[Move, Move, Move, Move]:
     return (0, stride), (stride, 0), (0, 1), (1, 0)
 
 
+def moves_by_action(names: Mapping[int, str], stride: int) -> dict[int, Move]:
+    """Action id -> step, for actions named Up, Down, Left and Right."""
+    up, down, left, right = moves(stride)
+    by_name = {"Up": up, "Down": down, "Left": left, "Right": right}
+    return {action: by_name[name] for action, name in names.items()}
+
+
 def moved(cells: int, move: Move) -> int:
     """All cells after one step."""
     left, right = move

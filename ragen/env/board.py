@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from ragen.config.bounds import Bound
 from ragen.env.base import Env
-from ragen.env.bits import row_cols
+from ragen.env.bits import moves_by_action, row_cols
 
 if TYPE_CHECKING:
     import numpy as np
@@ -36,6 +36,7 @@ class BoardEnv(Env):
     def __init__(self, config: Any, *, num_rows: int, num_columns: int, stride: int) -> None:
         super().__init__(config)
         self.num_rows, self.num_columns, self.stride = num_rows, num_columns, stride
+        self.by_action = moves_by_action(self.action_names, stride)
         self.symbols: dict[str, str] = dataclasses.asdict(config.symbols)
         self.cells = [[1 << (row * stride + col) for col in range(num_columns)] for row in range(num_rows)]
 

@@ -64,11 +64,9 @@ def check_reset(env: Env, make: Callable[[], Env], seed: int) -> None:
     """A seed names a level: the same text again, for every member and in a new environment."""
     boundary.start(env, seed, 0)
     first = env.reset(seed)
-    expect(isinstance(first, str) and bool(first), f"reset({seed}) must return a text, got {first!r}.")
+    expect(bool(first), f"reset({seed}) must return a text that is not empty.")
     expect(env.render() == first, f"render() after reset({seed}) must equal the first observation.")
-    check_actions(env)
     names, content = env.actions, env.level_content()
-    expect(isinstance(content, str), f"level_content() must return a text, got {content!r}.")
     for member in (0, 1, 2):
         expect(env.reset(seed, member) == first, f"reset({seed}, {member}) differs from reset({seed}).")
         expect(env.level_content() == content, f"level_content() of member {member} differs within seed {seed}.")
@@ -76,15 +74,7 @@ def check_reset(env: Env, make: Callable[[], Env], seed: int) -> None:
     other = make()
     expect(other.reset(seed) == first, f"reset({seed}) differs in a second environment of the same config.")
     other.close()
-    for text in (env.notes(), env.hint()):
-        expect(isinstance(text, str), f"notes() and hint() must return a text, got {text!r}.")
-
-
-def check_actions(env: Env) -> None:
-    """Action names can be told apart without regard to case."""
-    names = [name.strip().lower() for name in env.actions.values()]
-    expect(bool(names) and all(names), f"every action needs a name, got {env.actions}.")
-    expect(len(set(names)) == len(names), f"action names must be unique without regard to case, got {env.actions}.")
+    boundary.hint(env)
 
 
 def check_every_action(env: Env, seed: int) -> None:

@@ -15,7 +15,6 @@ import yaml
 
 from ragen.algorithms.rollout_filter import METRICS, FilterResult, FilterSettings, RolloutFilter
 from ragen.config.actor_rollout_ref import TopPMode
-from ragen.config.load import METRIC_ALIASES
 from ragen.config.strict import build_dataclass
 from ragen.config.validate import FILTER_VALUES
 from ragen.errors import ConfigError, RagenError
@@ -236,8 +235,6 @@ def build_settings(overrides: Sequence[str], *, base: Mapping[str, Any]) -> Filt
         if not equals:
             raise ConfigError(f"{word!r} is no override. Write KEY=VALUE, for example rollout_filter_value=0.5.")
         values[key.rpartition(".")[2].removeprefix(PREFIX)] = _scalar(text)
-    if isinstance(values.get("metric"), str):
-        values["metric"] = METRIC_ALIASES.get(values["metric"], values["metric"])
     settings = build_dataclass(FilterSettings, values)
     is_valid, wanted = FILTER_VALUES.get(settings.strategy, (math.isfinite, "a finite number"))
     if not is_valid(settings.value):

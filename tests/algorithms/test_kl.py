@@ -16,7 +16,7 @@ from ragen.algorithms.kl import (
     make_kl_controller,
     token_kl,
 )
-from ragen.config.actor_rollout_ref import KlType
+from ragen.config.actor_rollout_ref import KlName
 
 LOGPROBS = torch.tensor([-1.0, -2.0, -0.5])
 REF = torch.tensor([-1.5, -1.0, -0.5])
@@ -59,7 +59,7 @@ def test_k3_is_bounded():
 
 
 def test_every_choice_of_the_config_is_known():
-    assert {name.removesuffix("+") for name in get_args(KlType)} == {*KL_ESTIMATORS, "full"}
+    assert {name.removesuffix("+") for name in get_args(KlName)} == {*KL_ESTIMATORS, "full"}
 
 
 def test_the_full_kl_sums_over_the_vocabulary():

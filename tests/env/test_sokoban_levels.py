@@ -5,9 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ragen.env import make_env
-from ragen.env.bits import moved, moves
+from ragen.env.bits import moved, moves, moves_by_action
 from ragen.env.sokoban.room import Level, generate_level, paint_floor, pull_boxes
-from ragen.env.sokoban.solver import live_cells, moves_by_action, solve
+from ragen.env.sokoban.solver import ACTIONS, live_cells, solve
 from ragen.seeding import Rng
 from tests.env.helpers import room, sokoban
 
@@ -100,7 +100,7 @@ def slow_solution_length(level: Level) -> int | None:
 
 
 def slow_moves(level: Level, boxes: int, player: int):
-    for move in moves_by_action(level.columns).values():
+    for move in moves_by_action(ACTIONS, level.columns).values():
         ahead = moved(player, move)
         behind = moved(ahead, move)
         if ahead & level.floor & ~boxes:

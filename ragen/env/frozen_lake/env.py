@@ -11,7 +11,7 @@ from ragen.config.bounds import Share, number
 from ragen.env.base import StepResult, step_info
 from ragen.env.bits import moved, to_row_col
 from ragen.env.board import DISTINCT, BoardEnv, ObservationFormat, Symbol, offset_in_words
-from ragen.env.frozen_lake.lake import ACTIONS, Lake, generate_lake, moves_by_action, solve
+from ragen.env.frozen_lake.lake import ACTIONS, Lake, generate_lake, solve
 from ragen.seeding import Rng
 
 if TYPE_CHECKING:
@@ -61,7 +61,6 @@ class FrozenLakeEnv(BoardEnv):
         config = config or FrozenLakeConfig()
         size, stride = config.size, config.size + 1
         super().__init__(config, num_rows=size, num_columns=size, stride=stride)
-        self.by_action = moves_by_action(stride)
         self.board = sum(map(sum, self.cells))
         self.reset(seed=0)  # also proves, before any training, that such lakes exist
 

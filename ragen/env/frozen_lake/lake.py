@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ragen.env.bits import flood, moves, shortest_walk
+from ragen.env.bits import flood, moves_by_action, shortest_walk
 from ragen.errors import ConfigError
 from ragen.seeding import Rng
 
@@ -45,14 +45,8 @@ def generate_lake(size: int, *, p: float, seed: int) -> Lake:
     )
 
 
-def moves_by_action(stride: int) -> dict[int, tuple[int, int]]:
-    """Action id -> step of the player."""
-    up, down, left, right = moves(stride)
-    return {1: left, 2: down, 3: right, 4: up}
-
-
 def solve(lake: Lake, player: int) -> list[int] | None:
     """Action ids of a shortest way to the goal if no move slips; None from a hole."""
     if not player & lake.ice:
         return None
-    return shortest_walk(player, lake.goal, lake.ice, lake.stride, moves_by_action(lake.stride))
+    return shortest_walk(player, lake.goal, lake.ice, lake.stride, moves_by_action(ACTIONS, lake.stride))

@@ -12,7 +12,7 @@ from ragen.env.base import StepResult, step_info
 from ragen.env.bits import moved, to_row_col
 from ragen.env.board import DISTINCT, BoardEnv, ObservationFormat, Symbol, offset_in_words
 from ragen.env.sokoban.room import Level, generate_level
-from ragen.env.sokoban.solver import ACTIONS, first_push, moves_by_action, solve
+from ragen.env.sokoban.solver import ACTIONS, first_push, solve
 from ragen.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -81,7 +81,6 @@ class SokobanEnv(BoardEnv):
     def __init__(self, config: SokobanConfig | None = None) -> None:
         config = config or SokobanConfig()
         super().__init__(config, num_rows=config.dim_x, num_columns=config.dim_y, stride=config.dim_y)
-        self.by_action = moves_by_action(config.dim_y)
         self.load(self.make_level(seed=0))  # also proves, before any training, that such levels exist
 
     def make_level(self, seed: int) -> Level:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from ragen.env.bits import Move, flood, moved, moves, shortest_walk
+from ragen.env.bits import Move, flood, moved, moves, moves_by_action, shortest_walk
 from ragen.env.sokoban.room import Level
 
 ACTIONS = {1: "Up", 2: "Down", 3: "Left", 4: "Right"}
@@ -16,11 +16,6 @@ MAX_STATES = 100_000
 """States visited before the search gives up (a second or two); a 6x6 room with one box has about a hundred."""
 
 State = tuple[int, int]  # (boxes, player)
-
-
-def moves_by_action(columns: int) -> dict[int, Move]:
-    """Action id -> step of the player."""
-    return dict(zip(ACTIONS, moves(columns)))
 
 
 def live_cells(level: Level) -> int:
@@ -40,7 +35,7 @@ def solve(level: Level, max_states: int = MAX_STATES) -> tuple[int, ...] | None:
     live = live_cells(level)
     if level.boxes & ~live:
         return None
-    by_action = moves_by_action(level.columns)
+    by_action = moves_by_action(ACTIONS, level.columns)
     start = (level.boxes, level.player)
     # A node: the state after a push, the state before it, the action that pushed.
     queue: list[list[tuple[State, State | None, int]]] = [[(start, None, 0)]]
@@ -98,7 +93,7 @@ def trace(
 
 def first_push(level: Level, solution: tuple[int, ...]) -> tuple[int, int]:
     """(cell of the box that the solution pushes first, cell where that box ends)."""
-    by_action = moves_by_action(level.columns)
+    by_action = moves_by_action(ACTIONS, level.columns)
     player, boxes = level.player, level.boxes
     first = now = 0
     for action in solution:
