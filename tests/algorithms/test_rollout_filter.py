@@ -308,7 +308,7 @@ def test_the_defaults_are_those_of_the_config():
 
 def test_every_choice_of_the_config_has_a_function():
     assert set(get_args(FilterStrategy)) == set(STRATEGIES)
-    assert set(get_args(FilterMetric)) == set(METRICS)
+    assert set(get_args(get_args(FilterMetric)[0])) == set(METRICS)
     assert set(get_args(TopPMode)) == set(TOP_P_MODES)
 
 
