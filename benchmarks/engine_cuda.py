@@ -30,7 +30,7 @@ from rollout import SIZES, GenerateEngine, Setup, build_model, build_setup, play
 from transformers import GenerationConfig
 
 from ragen.engine.base import Request, SamplingParams
-from ragen.engine.native.engine import native_engine
+from ragen.engine.native.build import native_engine
 
 VLLM_RECORDED = {
     ("qwen2.5-3B", 128): 18_400,
@@ -97,7 +97,7 @@ def drain(engine: Any, batch: int) -> int:
 
 
 def seconds_per_step(engine: Any, batch: int, *, first: int = 20, last: int = 240) -> float:
-    engine.sync()
+    engine.end_rollout()
     submit(engine, batch, length=372, new=256, seed=1)
     for _ in range(first):
         engine.step()
@@ -112,7 +112,7 @@ def seconds_per_step(engine: Any, batch: int, *, first: int = 20, last: int = 24
 
 
 def seconds_with_prompts(engine: Any, batch: int, seed: int) -> float:
-    engine.sync()
+    engine.end_rollout()
     asked = requests(batch, length=400, new=256, seed=seed)
     torch.cuda.synchronize()
     started = time.perf_counter()
@@ -149,7 +149,7 @@ def transformers_rate(model: Any, batch: int, *, is_static: bool, new: int = 32)
 
 def profile(engine: Any, batch: int, name: str) -> None:
     """Kernels of ten decode steps, by time."""
-    engine.sync()
+    engine.end_rollout()
     submit(engine, batch, length=500, new=64, seed=3)
     for _ in range(10):
         engine.step()
@@ -176,7 +176,7 @@ def multi_turn(name: str, repeats: int, *, with_generate: bool) -> tuple[float, 
     )
     seconds = []
     for _ in range(repeats + 1):
-        ours.sync()
+        ours.end_rollout()
         seconds.append(play_with_engine(setup, ours).seconds)
     ours.close()
     if not with_generate:

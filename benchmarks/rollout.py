@@ -45,7 +45,7 @@ from transformers import AutoModelForCausalLM, GenerationConfig, Qwen2Config
 from ragen.config import load_config
 from ragen.config.schema import Config
 from ragen.engine.base import Completion, Request, SamplingParams, StopReason
-from ragen.engine.native.engine import native_engine
+from ragen.engine.native.build import native_engine
 from ragen.llm_agent.build import build_chat, build_proxy
 from ragen.llm_agent.chat import Chat
 from ragen.llm_agent.es_manager import EsManager, PendingTurn, play_in_order
@@ -118,7 +118,7 @@ def prepare_ours(setup: Setup) -> Callable[[], Played]:
     )
 
     def play() -> Played:
-        engine.sync()  # as after every update: the cache starts small and grows within the measured time
+        engine.end_rollout()  # as after every update: the cache starts small and grows within the measured time
         return play_with_engine(setup, engine)
 
     return play

@@ -19,10 +19,11 @@ from transformers import AutoModelForTokenClassification
 
 from ragen.config.load import to_dict
 from ragen.config.schema import Config
+from ragen.engine.base import ModelSource
 from ragen.learners.actor import Actor
 from ragen.learners.critic import Critic
 from ragen.learners.reference import Reference
-from ragen.llm_agent.build import native_agent
+from ragen.llm_agent.build import agent_with
 from ragen.modeling.load import load_tokenizer, prepare_for_training
 from ragen.models.resolve import resolve_model
 from ragen.tracking.tracker import Trackers
@@ -130,7 +131,8 @@ def random_workers(config: Config, size: Size, device: str) -> LocalWorkers:
     parts, total = config.actor_rollout_ref, config.trainer.total_training_steps
     tokenizer = load_tokenizer(resolve_model("tiny", env_types=["sokoban"]))
     model = prepare(config, build_model(size, tokenizer, device))
-    agent = native_agent(config, model, tokenizer, max_num_seqs=cache_rows(config, model.config, device))
+    num_rows = cache_rows(config, model.config, device)
+    agent = agent_with(config, ModelSource(path="", tokenizer=tokenizer, policy=model, max_num_seqs=num_rows))
     reference = Reference(build_model(size, tokenizer, device).requires_grad_(False))
     actor = Actor(model, parts.actor, temperature=parts.rollout.temperature, total_steps=total, reference=reference)
     critic = None

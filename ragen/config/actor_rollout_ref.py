@@ -16,6 +16,7 @@ from ragen.config.bounds import (
     ZeroToOne,
     number,
 )
+from ragen.engine.registry import ENGINES
 
 KlName = Literal["kl", "k1", "abs", "mse", "k2", "low_var_kl", "k3", "full", "k1+", "k3+"]
 KlType = Annotated[KlName, Spelling(lambda value: value.replace("-", "_") if isinstance(value, str) else value)]
@@ -161,10 +162,7 @@ class ApiConfig:
 class RolloutConfig(SamplingConfig):
     """Sampling, the engine, the group filter and the probe's buckets."""
 
-    name: Annotated[
-        Literal["native", "vllm", "api", "scripted"],
-        "Engine that writes the replies; api is for evaluation, scripted for tests.",
-    ]
+    name: Annotated[Literal[*ENGINES], "Engine that writes the replies; api is for evaluation."]  # type: ignore[valid-type]
     temperature: Annotated[Positive, "Divides the logits, when sampling and when log-probs are computed."]
     val_kwargs: ValKwargsConfig
     stop_strings: Annotated[

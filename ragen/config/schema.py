@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal
 from ragen.config.actor_rollout_ref import ActorRolloutRefConfig, CriticConfig
 from ragen.config.bounds import LARGEST_COUNT, Bound, Count, CountOrZero, Name, Positive, Seed, Spelling, number
 from ragen.config.trainer import AlgorithmConfig, TrainerConfig
+from ragen.engine.registry import ENGINES
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -204,9 +205,9 @@ class Config:
 
     @property
     def ranks_per_engine(self) -> int:
-        """Of these devices, those that play together: vLLM can spread a model over several."""
+        """Of these devices, those that share an engine."""
         rollout = self.actor_rollout_ref.rollout
-        return rollout.tensor_model_parallel_size if rollout.name == "vllm" else 1
+        return rollout.tensor_model_parallel_size if ENGINES[rollout.name].spans_ranks else 1
 
     @property
     def offloaded(self) -> dict[str, bool]:

@@ -1,13 +1,21 @@
-"""The protocol between the agent and whatever writes its replies."""
+"""The protocol between the agent and whatever writes its replies.
+
+Tested in tests/engine/test_native_engine.py and tests/engine/test_shared.py.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Protocol
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from ragen.errors import EngineError
+from ragen.types import Metrics
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -74,26 +82,76 @@ class Completion:
     error: str = ""
 
 
-class Engine(Protocol):
-    """Writes replies for many sessions at once."""
+@dataclass(slots=True)
+class Reply:
+    """A reply being written; its lists are those of the completion it will be."""
+
+    request: Request
+    token_ids: list[int] = field(default_factory=list)
+    logprobs: list[float] = field(default_factory=list)
+    entropies: list[float] = field(default_factory=list)
+
+    def completion(self, stop_reason: StopReason, error: str = "") -> Completion:
+        return Completion(
+            session=self.request.session,
+            token_ids=self.token_ids,
+            logprobs=self.logprobs,
+            entropies=self.entropies,
+            stop_reason=stop_reason,
+            error=error,
+        )
+
+
+class Engine:
+    """Writes replies for many sessions at once. In training it is told what happens to the weights it plays with."""
 
     def submit(self, request: Request) -> None:
         """Queue a request; cheap."""
-        ...
+        raise NotImplementedError
 
     def step(self) -> list[Completion]:
-        """Move every open request on and return those that finished; blocks until some progress was made."""
-        ...
+        """Advance every open request and return those that finished; blocks until some progress was made."""
+        raise NotImplementedError
 
     def release(self, session: int) -> None:
         """The session is over: its cache may go."""
-        ...
 
-    def sync(self) -> None:
-        """The weights behind the engine changed, or are about to: nothing cached may be used again."""
-        ...
+    def end_rollout(self) -> None:
+        """All episodes are over and the weights are about to change: nothing cached may be used again."""
 
-    def close(self) -> None: ...
+    def load_weights(
+        self, weights: Callable[[], Mapping[str, Tensor]], score: Callable[[Sequence[int]], Tensor]
+    ) -> Metrics:
+        """The trained weights changed: an engine with a copy of its own takes them over.
+
+        `weights` gives them, named as in the model folder; `score` gives the trained model's log-prob of every token
+        of a text but the first.
+        """
+        return {}
+
+    def follow(self) -> bool:
+        """Take part in a rollout that another process leads; False where this process plays itself."""
+        return False
+
+    def close(self) -> None:
+        """Give everything back."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ModelSource:
+    """The model an engine is built to play with."""
+
+    path: Path | str
+    """Its folder; for engines that answer in text, its name."""
+    tokenizer: Any = None
+    policy: Any = None
+    """The trained model in this process; None where the engine plays with the weights of the folder."""
+    device: str | None = None
+    """Where the folder's weights go; None picks one."""
+    max_num_seqs: int = 256
+    """Most episodes decoded at once."""
+    joins_group: bool = False
+    """This is one of the processes of a process group, which all build an engine at the same time."""
 
 
 def check_request(request: Request, *, max_model_len: int, is_open: bool) -> None:

@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Protocol
 
-from ragen.engine.base import Completion, Request, StopReason
+from ragen.engine.base import Completion, Engine, Request, StopReason
 
 
 class Encoder(Protocol):
@@ -15,7 +15,7 @@ class Encoder(Protocol):
     def encode(self, text: str, *, add_special_tokens: bool) -> list[int]: ...
 
 
-class ScriptedEngine:
+class ScriptedEngine(Engine):
     """Answers every request with `reply(request)`: a text, or token ids exactly as they would be sampled.
 
     With a tokenizer a text becomes token ids, closed by the first stop token of the request; without one it is
@@ -59,12 +59,6 @@ class ScriptedEngine:
         return Completion(
             session=request.session, token_ids=token_ids, logprobs=[0.0] * len(token_ids), stop_reason=stop_reason
         )
-
-    def release(self, session: int) -> None:
-        """Nothing is kept between requests."""
-
-    def sync(self) -> None:
-        """There are no weights."""
 
     def close(self) -> None:
         self.pending.clear()

@@ -1,24 +1,31 @@
-"""An engine in several processes, each with a part of the model: one of them plays, the others do the same steps.
+"""An engine in several processes, each with a shard of the model: one of them plays, the others do the same steps.
 
 The processes must hold equal engines that write equal replies to equal requests; then what is submitted and released
-between two steps is all that the others have to hear.
+between two steps is all that the others have to be told.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from ragen.engine.base import Completion, Engine, Request
+from ragen.types import Metrics
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 Orders = list[Request | int]
 """Requests to submit and sessions to release, before the next step."""
 
 
-class LeadingEngine:
-    """The engine in the process that plays. `send` reaches all others; None ends their part in a rollout."""
+class SharedEngine(Engine):
+    """One process's part of the engine. The leader is used as any other engine; the others call `follow` meanwhile."""
 
-    def __init__(self, engine: Engine, send: Callable[[Orders | None], object]) -> None:
-        self.engine, self._send = engine, send
+    def __init__(self, engine: Engine, broadcast: Callable[[Orders | None], Orders | None], *, is_leader: bool) -> None:
+        """`broadcast` is called by all at the same time and returns what the leader gave; None ends a rollout."""
+        self.engine, self.is_leader = engine, is_leader
+        self._broadcast = broadcast
         self._orders: Orders = []
 
     def submit(self, request: Request) -> None:
@@ -26,7 +33,7 @@ class LeadingEngine:
         self._orders.append(request)
 
     def step(self) -> list[Completion]:
-        self._send(self._orders)
+        self._broadcast(self._orders)
         self._orders = []
         return self.engine.step()
 
@@ -34,22 +41,28 @@ class LeadingEngine:
         self.engine.release(session)
         self._orders.append(session)
 
-    def sync(self) -> None:
-        self._send(None)
+    def end_rollout(self) -> None:
+        self._broadcast(None)
         self._orders = []
-        self.engine.sync()
+        self.engine.end_rollout()
+
+    def follow(self) -> bool:
+        if self.is_leader:
+            return False
+        while (orders := self._broadcast(None)) is not None:
+            for order in orders:
+                if isinstance(order, Request):
+                    self.engine.submit(order)
+                else:
+                    self.engine.release(order)
+            self.engine.step()
+        self.engine.end_rollout()
+        return True
+
+    def load_weights(
+        self, weights: Callable[[], Mapping[str, Tensor]], score: Callable[[Sequence[int]], Tensor]
+    ) -> Metrics:
+        return self.engine.load_weights(weights, score)
 
     def close(self) -> None:
         self.engine.close()
-
-
-def follow(engine: Engine, receive: Callable[[], Orders | None]) -> None:
-    """Take part in one rollout of the process that plays, until it syncs its engine."""
-    while (orders := receive()) is not None:
-        for order in orders:
-            if isinstance(order, Request):
-                engine.submit(order)
-            else:
-                engine.release(order)
-        engine.step()
-    engine.sync()

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from statistics import fmean
 
 from ragen.config.schema import Config
-from ragen.llm_agent.agent_proxy import refuse_when_nothing_fits
-from ragen.llm_agent.build import Agent, sampling_params
+from ragen.llm_agent.agent_proxy import AgentProxy, refuse_when_nothing_fits
+from ragen.llm_agent.build import sampling_params
 from ragen.llm_agent.es_manager import EsManager
 from ragen.llm_agent.metrics import episode_metrics, pass_rate, rollout_metrics, success
 from ragen.llm_agent.policies import play_policy
@@ -30,7 +30,7 @@ class Result:
         return rollout_metrics(self.episodes)
 
 
-def evaluate_model(config: Config, agent: Agent, environments: EsManager, modes: Sequence[str]) -> list[Result]:
+def evaluate_model(config: Config, agent: AgentProxy, environments: EsManager, modes: Sequence[str]) -> list[Result]:
     """The model's episodes in each mode: `sampled` (as rollout.val_kwargs say) or `greedy`."""
     results = []
     for mode in modes:
@@ -46,7 +46,7 @@ def evaluate_model(config: Config, agent: Agent, environments: EsManager, modes:
                 num_solved += episode.is_success
                 advance(f"{num_solved} solved")
 
-            episodes = agent.proxy.rollout(
+            episodes = agent.rollout(
                 environments,
                 base_seed=config.seed.val,
                 noise_seed=config.seed.val,

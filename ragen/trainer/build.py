@@ -14,10 +14,11 @@ from ragen.config.load import to_dict
 from ragen.config.schema import Config
 from ragen.config.seeds import first_clear_seed, training_levels, validation_levels
 from ragen.config.show import to_yaml
+from ragen.engine.base import ModelSource
 from ragen.learners.actor import Actor
 from ragen.learners.critic import Critic
 from ragen.learners.reference import Reference
-from ragen.llm_agent.build import native_agent, vllm_agent
+from ragen.llm_agent.build import agent_with
 from ragen.modeling.load import default_device, load_model, load_tokenizer, load_value_model
 from ragen.modeling.lora import add_adapter, has_adapter, load_adapter
 from ragen.modeling.team import SOLO, Team
@@ -135,11 +136,14 @@ def build_workers(config: Config, start: Start, *, device: str, rank: Rank | Non
     tokenizer = load_tokenizer(start.actor)
     model = _load_trained(config, start, "actor", device)
     policy = model if rank is None else deepcopy(model).eval()
-    if parts.rollout.name == "vllm":
-        joins = rank is not None
-        agent = vllm_agent(config, start.actor, tokenizer, dtype=policy.dtype, has_weights=False, joins_group=joins)
-    else:
-        agent = native_agent(config, policy, tokenizer, max_num_seqs=cache_rows(config, model.config, device))
+    source = ModelSource(
+        path=start.actor,
+        tokenizer=tokenizer,
+        policy=policy,
+        max_num_seqs=cache_rows(config, model.config, device),
+        joins_group=rank is not None,
+    )
+    agent = agent_with(config, source)
     team = _shard(config, model, "actor", rank)
     reference = None
     if config.uses_reference and config.lora.rank > 0:  # the actor without its adapter

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ragen.config.schema import Config
+from ragen.engine.registry import ENGINES
 from ragen.errors import ConfigError
 
 GIB = 2**30
@@ -16,14 +17,14 @@ GIB = 2**30
 def memory_advice(config: Config, device: str = "cuda") -> str:
     """What lowers the need of this run on a device, in the order in which it is worth trying."""
     parts = config.actor_rollout_ref
-    rollout, actor = parts.rollout, parts.actor
+    rollout, actor, engine = parts.rollout, parts.actor, ENGINES[parts.rollout.name]
     advice = {
         "actor_rollout_ref.model.enable_gradient_checkpointing=True": not parts.model.enable_gradient_checkpointing,
         "smaller actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu": actor.ppo_micro_batch_size_per_gpu > 1,
         "actor_rollout_ref.actor.entropy_from_logits_with_chunking=True": not actor.entropy_from_logits_with_chunking,
         "actor_rollout_ref.rollout.free_cache_engine=True": not rollout.free_cache_engine,
-        "smaller actor_rollout_ref.rollout.gpu_memory_utilization": rollout.name == "vllm",
-        "smaller actor_rollout_ref.rollout.max_num_seqs": rollout.name == "native",
+        "smaller actor_rollout_ref.rollout.gpu_memory_utilization": engine.has_own_weights,
+        "smaller actor_rollout_ref.rollout.max_num_seqs": not engine.has_own_weights,
         "algorithm.adv_estimator=grpo (no critic)": config.uses_critic,
         "lora.rank=64": config.lora.rank == 0,
         "actor_rollout_ref.actor.fsdp_config.offload_policy=True (slower; the CPU's memory instead)": (
@@ -42,7 +43,7 @@ class MemoryEstimate:
     optimizer: float
     """Moments, and float32 copies of bfloat16 weights, of what is trained."""
     cache: float
-    """Keys and values of the episodes played at once; with vLLM its whole share, its copy of the weights included."""
+    """Keys and values of the episodes played at once; or the whole share of an engine with a copy of the weights."""
     engine: float = 0.0
     """What the engine's captured graphs hold from the first rollout on: results of its largest pass, and logits."""
     stays: bool = False
@@ -80,7 +81,7 @@ GRAPH_WORKSPACE = 64 * 2**20
 
 
 def graph_bytes(model_config: Any, *, pass_tokens: int, num_slots: int, bytes_per_value: int = 2) -> float:
-    """What the graph engine holds beside its cache (engine/cuda_decode.py).
+    """What the graph engine holds beside its cache (engine/graph/decode.py).
 
     Its graphs share one pool, which is as large as the largest pass: for each prompt token four vectors of the hidden
     size (state, norm, output of a layer's two halves) and the gated product. The logits of all slots and a workspace
@@ -110,15 +111,16 @@ def estimate_memory(
     is_rounded = is_cuda and config.lora.rank == 0
 
     rollout, actor = config.actor_rollout_ref.rollout, config.actor_rollout_ref.actor
+    has_own_weights = ENGINES[rollout.name].has_own_weights
     sets = (config.es_manager.train, config.es_manager.val)
     num_ranks = config.num_ranks
     rows = min(rollout.max_num_seqs, max(ceil(envs.env_groups / num_ranks) * envs.group_size for envs in sets))
     cache = rows * row_bytes(model_config, rollout.max_model_len, bytes_per_value)
     if device_memory is not None:
         share = rollout.gpu_memory_utilization * device_memory
-        # vLLM takes its whole share, with a copy of the weights in it; asleep it keeps that copy in the CPU's memory.
-        cache = share if rollout.name == "vllm" else min(cache, share)
-    vllm_copy = num_parameters * 2 / rollout.tensor_model_parallel_size if is_cuda and rollout.name == "vllm" else 0.0
+        # An engine with a copy of the weights takes its whole share; asleep it keeps the copy in the CPU's memory.
+        cache = share if has_own_weights else min(cache, share)
+    engine_copy = num_parameters * 2 / config.ranks_per_engine if is_cuda and has_own_weights else 0.0
 
     samples = actor.ppo_micro_batch_size_per_gpu
     tokens = samples * rollout.max_model_len
@@ -138,8 +140,8 @@ def estimate_memory(
         logits = 3 * 4 * logit_rows * model_config.vocab_size
     activations = hidden + logits
     weights = optimizer = gradients = engine = 0.0
-    host = vllm_copy if rollout.free_cache_engine else 0.0
-    if is_fused and rollout.name == "native" and not rollout.enforce_eager:
+    host = engine_copy if rollout.free_cache_engine else 0.0
+    if is_fused and not has_own_weights and not rollout.enforce_eager:
         slots = min(rollout.max_num_seqs, int(cache // row_bytes(model_config, rollout.max_model_len, 2)) or 1)
         engine = graph_bytes(model_config, pass_tokens=rollout.max_num_batched_tokens, num_slots=slots)
     for role, is_offloaded in config.offloaded.items():
@@ -193,21 +195,21 @@ def cache_rows(config: Config, model_config: Any, device: str) -> int:
     """Episodes that may be decoded at once: rollout.max_num_seqs, or what gpu_memory_utilization has room for."""
     rollout = config.actor_rollout_ref.rollout
     _, total = device_memory(device)
-    if total is None:
+    if total is None or ENGINES[rollout.name].has_own_weights:  # which divides its share itself
         return rollout.max_num_seqs
     room = rollout.gpu_memory_utilization * total / row_bytes(model_config, rollout.max_model_len, 2)
     return max(1, min(rollout.max_num_seqs, int(room)))
 
 
-def check_vllm_share(config: Config, num_parameters: int, gpu_memory: float | None) -> None:
-    """vLLM's copy of the weights must fit into its share of a GPU."""
+def check_engine_share(config: Config, num_parameters: int, gpu_memory: float | None) -> None:
+    """An engine's copy of the weights must fit into its share of a GPU."""
     rollout = config.actor_rollout_ref.rollout
-    if rollout.name != "vllm" or gpu_memory is None:
+    if not ENGINES[rollout.name].has_own_weights or gpu_memory is None:
         return
-    copy, share = num_parameters * 2 / rollout.tensor_model_parallel_size, rollout.gpu_memory_utilization * gpu_memory
+    copy, share = num_parameters * 2 / config.ranks_per_engine, rollout.gpu_memory_utilization * gpu_memory
     if copy >= share:
         raise ConfigError(
-            f"actor_rollout_ref.rollout.gpu_memory_utilization={rollout.gpu_memory_utilization:g} gives vLLM "
+            f"actor_rollout_ref.rollout.gpu_memory_utilization={rollout.gpu_memory_utilization:g} gives {rollout.name} "
             f"{share / GIB:.1f} GiB. Its copy of the weights alone needs {copy / GIB:.1f} GiB: raise it above "
             f"{copy / gpu_memory:.2f}."
         )
@@ -228,7 +230,7 @@ def check_memory(config: Config, path: Path | str, device: str) -> str:
     advice = memory_advice(config, device)
     if need.weights + need.optimizer > free:
         raise ConfigError(f"This run needs {need}, {free / GIB:.1f} GiB are free on {device}. {advice}")
-    check_vllm_share(config, num_parameters, total)
+    check_engine_share(config, num_parameters, total)
     if need.host and need.host > (room := device_memory("cpu")[0] / config.trainer.n_gpus_per_node):
         raise ConfigError(
             f"This run needs {need}, of which {room / GIB:.1f} GiB are free for each GPU. Offload less: "

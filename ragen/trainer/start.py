@@ -15,6 +15,7 @@ from ragen.config.actor_rollout_ref import RolloutConfig
 from ragen.config.schema import Config
 from ragen.config.seeds import check_held_out
 from ragen.config.validate import env_sets
+from ragen.engine.registry import ENGINES
 from ragen.env.registry import REGISTRY, check_options
 from ragen.errors import ConfigError, MissingExtra
 from ragen.files import check_writable
@@ -180,18 +181,17 @@ def check_environments(config: Config) -> None:
 def check_supported(config: Config) -> None:
     """Refuse, by name, what the configuration can express and the trainer cannot do."""
     rollout = config.actor_rollout_ref.rollout
-    if rollout.name not in ("native", "vllm"):
-        raise ConfigError(
-            f"actor_rollout_ref.rollout.name={rollout.name}: that engine has no log-probs of tokens to train on. "
-            "Use native or vllm."
-        )
-    if rollout.name == "vllm" and importlib.util.find_spec("vllm") is None:
-        raise MissingExtra("actor_rollout_ref.rollout.name=vllm needs vLLM. Install it as docs/engines.md says.")
+    key, engine = f"actor_rollout_ref.rollout.name={rollout.name}", ENGINES[rollout.name]
+    if not engine.can_train:
+        others = " or ".join(name for name, kind in ENGINES.items() if kind.can_train)
+        raise ConfigError(f"{key}: that engine has no log-probs of tokens to train on. Use {others}.")
+    if engine.package and importlib.util.find_spec(engine.package) is None:
+        raise MissingExtra(f"{key} needs the package {engine.package}. Install it as docs/engines.md says.")
     if config.trainer.n_gpus_per_node % config.ranks_per_engine:
         raise ConfigError(
             f"actor_rollout_ref.rollout.tensor_model_parallel_size is {config.ranks_per_engine}, which does not divide "
-            f"trainer.n_gpus_per_node={config.trainer.n_gpus_per_node}: vLLM does not share a model between machines "
-            "here. Choose a divisor."
+            f"trainer.n_gpus_per_node={config.trainer.n_gpus_per_node}: an engine is not shared between "
+            "machines here. Choose a divisor."
         )
     check_devices(config)
     if not rollout.do_sample:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +17,7 @@ from ragen.learners.critic import Critic
 from ragen.learners.cross_scoring import cross_logprobs
 from ragen.learners.gradients import Gradient, component_gradients
 from ragen.learners.reference import Reference
-from ragen.llm_agent.agent_proxy import refuse_when_nothing_fits
-from ragen.llm_agent.build import Agent
+from ragen.llm_agent.agent_proxy import AgentProxy, refuse_when_nothing_fits
 from ragen.llm_agent.chat import Chat
 from ragen.llm_agent.es_manager import EsManager
 from ragen.modeling.lora import has_adapter, merged_state
@@ -32,7 +30,7 @@ class LocalWorkers:
     def __init__(
         self,
         config: Config,
-        agent: Agent,
+        agent: AgentProxy,
         *,
         actor: Actor,
         critic: Critic | None,
@@ -58,10 +56,10 @@ class LocalWorkers:
     ) -> list[Episode]:
         """Play every environment once. The engine's cache goes afterwards: updates need its memory and make it stale,
         and every rollout starts from the same state, whatever came before."""
-        episodes = self.agent.proxy.rollout(
+        episodes = self.agent.rollout(
             environments, base_seed=base_seed, noise_seed=noise_seed, params=params, on_episode=on_episode
         )
-        self.agent.engine.sync()
+        self.agent.engine.end_rollout()
         refuse_when_nothing_fits(episodes)
         return episodes
 
@@ -105,11 +103,12 @@ class LocalWorkers:
 
     def refresh_engine(self) -> Metrics:
         """Hand the actor's weights to an engine that plays with a copy of them."""
-        if self.agent.load_weights is None:
-            return {}
-        model = self.policy()
-        weights = merged_state(model) if has_adapter(model) else model.state_dict()
-        return self.agent.load_weights(weights, partial(text_logprobs, model))
+
+        def weights() -> Mapping[str, Tensor]:
+            model = self.policy()
+            return merged_state(model) if has_adapter(model) else model.state_dict()
+
+        return self.agent.engine.load_weights(weights, lambda ids: text_logprobs(self.policy(), ids))
 
     def update_critic(self, batch: Batch, *, step: int) -> Metrics:
         assert self.critic is not None

@@ -23,7 +23,7 @@ from ragen.learners.critic import Critic
 from ragen.learners.cross_scoring import cross_logprobs
 from ragen.learners.learner import OPTIMIZER_FILE, save_model
 from ragen.learners.reference import Reference
-from ragen.llm_agent.build import Agent
+from ragen.llm_agent.agent_proxy import AgentProxy
 from ragen.llm_agent.es_manager import EsManager
 from ragen.modeling.finite import save_tensors
 from ragen.types import Episode, Metrics
@@ -36,7 +36,7 @@ class RankWorkers(LocalWorkers):
     def __init__(
         self,
         config: Config,
-        agent: Agent,
+        agent: AgentProxy,
         *,
         rank: Rank,
         actor: Actor,
@@ -61,22 +61,19 @@ class RankWorkers(LocalWorkers):
     ) -> list[Episode]:
         """Play some groups of a rollout, given by number and tag. Levels and noise follow from the number alone."""
         self.policy()
-        if not groups:
-            return []
-        if self.agent.follow is not None:
-            self.agent.follow()
+        if not groups or self.agent.engine.follow():
             return []
         key = (*groups, (group_size, "episodes each"))
         if key not in self._environments:
             self._environments[key] = part_of_environments(self.config, groups, group_size)
-        episodes = self.agent.proxy.rollout(
+        episodes = self.agent.rollout(
             self._environments[key],
             base_seed=base_seed,
             noise_seed=noise_seed,
             params=params,
             on_episode=lambda _: self.rank.on_progress(),
         )
-        self.agent.engine.sync()
+        self.agent.engine.end_rollout()
         return episodes
 
     def policy(self) -> Any:

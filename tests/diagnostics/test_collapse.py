@@ -320,11 +320,11 @@ def play(env: tuple[str, ...], *changes: str):
     submit = agent.engine.submit
     agent.engine.submit = lambda request: (seen.append(tuple(request.prompt_ids)), submit(request))[1]  # type: ignore[method-assign]
     params = sampling_params(config, agent.chat, is_validation=False)
-    episodes = agent.proxy.rollout(environments, base_seed=3, noise_seed=4, params=params)
+    episodes = agent.rollout(environments, base_seed=3, noise_seed=4, params=params)
     assert agent.chat is not None
 
     def cross(prompts, continuations):
-        return cross_logprobs(agent.model, prompts, continuations, micro_batch_size=128)
+        return cross_logprobs(agent.engine.model, prompts, continuations, micro_batch_size=128)
 
     return episodes, seen, agent.chat, detector(cross, tokenizer=agent.chat.tokenizer)
 

@@ -54,3 +54,11 @@ def random_model(family: str, dtype: torch.dtype = torch.float32) -> Any:
     torch.manual_seed(0)
     # Eager attention is the reference: sdpa ignores the soft cap.
     return AutoModelForCausalLM.from_config(FAMILIES[family](), dtype=dtype, attn_implementation="eager").eval()
+
+
+def wide(family: str, **changes: Any) -> Any:
+    """A random model whose heads are as wide as the kernels need them."""
+    classes: dict[str, Any] = {"qwen2": Qwen2Config, "qwen3": Qwen3Config, "llama": LlamaConfig}
+    torch.manual_seed(0)
+    config = classes[family](**SHAPE | {"head_dim": 32} | changes)
+    return AutoModelForCausalLM.from_config(config, dtype=torch.float32).eval()

@@ -23,8 +23,8 @@ from ragen.engine.sampling import BatchParams, sample
 from ragen.modeling.kernels import sampling, session
 from ragen.modeling.kernels.activation import gated_product
 from ragen.modeling.kernels.attention import PagedAttention
-from tests.engine.test_graph_engine_parts import wide
-from tests.engine.test_native import prompt, request, run
+from tests.engine.families import wide
+from tests.engine.requests import prompt, request, run
 
 pytestmark = pytest.mark.slow
 

@@ -5,7 +5,7 @@ from threading import Thread
 
 from ragen.engine.base import Request, SamplingParams
 from ragen.engine.scripted import ScriptedEngine
-from ragen.engine.shared import LeadingEngine, Orders, follow
+from ragen.engine.shared import Orders, SharedEngine
 
 
 class NotingEngine(ScriptedEngine):
@@ -28,9 +28,8 @@ class NotingEngine(ScriptedEngine):
         self.calls.append(("release", session))
         super().release(session)
 
-    def sync(self) -> None:
-        self.calls.append(("sync",))
-        super().sync()
+    def end_rollout(self) -> None:
+        self.calls.append(("end_rollout",))
 
 
 def request(session: int) -> Request:
@@ -40,8 +39,12 @@ def request(session: int) -> Request:
 def test_a_follower_makes_the_same_calls_in_the_same_order():
     ours, theirs = NotingEngine(), NotingEngine()
     channel: SimpleQueue[Orders | None] = SimpleQueue()
-    leader, follower = LeadingEngine(ours, channel.put), Thread(target=follow, args=(theirs, channel.get))
+    leader = SharedEngine(ours, lambda orders: channel.put(orders), is_leader=True)
+    other = SharedEngine(theirs, lambda _: channel.get(), is_leader=False)
+    has_followed = []
+    follower = Thread(target=lambda: has_followed.append(other.follow()))
     follower.start()
+    assert not leader.follow()
     leader.submit(request(0))
     leader.submit(request(1))
     assert [completion.session for completion in leader.step()] == [0]
@@ -49,9 +52,9 @@ def test_a_follower_makes_the_same_calls_in_the_same_order():
     leader.submit(request(2))
     leader.step()
     leader.step()
-    leader.sync()
+    leader.end_rollout()
     follower.join(timeout=10)
-    assert not follower.is_alive()
+    assert has_followed == [True]
     assert theirs.calls == ours.calls
     assert theirs.calls == [
         ("submit", 0),
@@ -61,5 +64,5 @@ def test_a_follower_makes_the_same_calls_in_the_same_order():
         ("submit", 2),
         ("step", [1]),
         ("step", [2]),
-        ("sync",),
+        ("end_rollout",),
     ]

@@ -10,9 +10,10 @@ import torch
 from transformers import AutoModelForCausalLM, LlamaConfig, Qwen2Config, Qwen3Config
 
 from ragen.engine.base import StopReason
-from ragen.engine.native.engine import NativeEngine, native_engine
+from ragen.engine.native.build import native_engine
+from ragen.engine.native.engine import NativeEngine
 from tests.engine.families import SHAPE, random_model
-from tests.engine.test_native import forward_entropies, prompt, request, run
+from tests.engine.requests import forward_entropies, prompt, request, run
 
 pytestmark = [
     pytest.mark.gpu,
@@ -179,7 +180,7 @@ def test_a_seed_gives_the_same_replies_again():
         assert {s: (c.token_ids, c.logprobs) for s, c in again.items()} == {
             s: (c.token_ids, c.logprobs) for s, c in first.items()
         }
-        engine.sync()
+        engine.end_rollout()
 
 
 def test_a_reply_hardly_depends_on_its_neighbours():
@@ -250,7 +251,7 @@ def test_updates_of_the_models_weights_are_seen():
     model = wide_model("qwen2")
     engine = engine_of(model)
     run(engine, [request(0, prompt(20))])
-    engine.sync()
+    engine.end_rollout()
     assert engine.runner.pages.num_bytes == 0
     with torch.no_grad():
         for weight in model.parameters():
@@ -264,7 +265,7 @@ def test_weights_that_moved_are_found_again():
     model = wide_model("llama")
     engine = engine_of(model)
     run(engine, [request(0, prompt(20))])
-    engine.sync()
+    engine.end_rollout()
     for weight in model.parameters():
         weight.data = weight.data.clone() * 1.1
     completion = run(engine, [request(0, prompt(20), max_tokens=20)])[0]

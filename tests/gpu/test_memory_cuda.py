@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 import torch
 
-from tests.engine.test_native import prompt, request
+from tests.engine.requests import prompt, request
 
 pytestmark = [
     pytest.mark.gpu,

@@ -5,7 +5,7 @@ import torch
 
 from ragen.engine.native.engine import NativeEngine
 from tests.engine.families import FAMILIES, random_model
-from tests.engine.test_native import forward_logprobs, prompt, request, run
+from tests.engine.requests import forward_logprobs, prompt, request, run
 
 pytestmark = [
     pytest.mark.gpu,

@@ -27,7 +27,7 @@ from ragen.modeling.kernels.norm import rms_norm, rms_norm_rows
 from ragen.modeling.kernels.rotary import rotate
 from ragen.modeling.model import hidden_states, logits_of
 from ragen.modeling.packing import pack
-from tests.engine.test_graph_engine_parts import wide
+from tests.engine.families import wide
 from tests.modeling.test_shared_prefix import family_tree, mask_of, sampled_targets
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"

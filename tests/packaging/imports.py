@@ -11,9 +11,18 @@ def modules() -> list[Path]:
     return sorted(path for path in PACKAGE.rglob("*.py") if path != PACKAGE / "__init__.py")
 
 
+DECLARATIONS = {"engine.registry"}
+"""Modules that are a part of their own: tables that import nothing of ragen, so that every layer may read them."""
+
+
 def part_of(path: Path) -> str:
     """The first name below `ragen`: ragen/env/base.py -> env, ragen/types.py -> types."""
-    return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+    return part_named(".".join(path.relative_to(PACKAGE).with_suffix("").parts))
+
+
+def part_named(name: str) -> str:
+    """The part of a name below `ragen`: engine.base.Request -> engine, engine.registry.ENGINES -> engine.registry"""
+    return next((part for part in DECLARATIONS if f"{name}.".startswith(f"{part}.")), name.split(".")[0])
 
 
 def imported_names(tree: ast.AST, package: str) -> set[str]:
@@ -43,5 +52,5 @@ def imports_of(path: Path) -> set[str]:
 
 
 def parts_imported_by(path: Path) -> set[str]:
-    parts = {name.split(".")[1] for name in imports_of(path) if name.startswith("ragen.")}
+    parts = {part_named(name.removeprefix("ragen.")) for name in imports_of(path) if name.startswith("ragen.")}
     return {part for part in parts if not part.startswith("__")} - {part_of(path)}

@@ -11,7 +11,7 @@ from tests.packaging.imports import PACKAGE, imported_names, imports_of, modules
 
 # Lower layers first. A part may import from its own layer and from those before it.
 LAYERS = [
-    {"types", "errors", "files", "streams", "text", "seeding", "config"},
+    {"types", "errors", "files", "streams", "text", "seeding", "engine.registry", "config"},
     {"env", "algorithms", "tracking", "models"},
     {"plotting", "view"},
     {"modeling"},

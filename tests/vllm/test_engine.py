@@ -43,7 +43,7 @@ def shared_engine():
 def engine(shared_engine: VllmEngine):
     """The engine with the weights of the folder, whatever a test did to them."""
     yield shared_engine
-    shared_engine.load_weights(MODEL.state_dict(), lambda ids: text_logprobs(MODEL, ids))
+    shared_engine.load_weights(MODEL.state_dict, lambda ids: text_logprobs(MODEL, ids))
 
 
 def prompt(words: int) -> list[int]:
@@ -154,9 +154,9 @@ def test_what_cannot_be_written_is_refused(engine):
     with pytest.raises(EngineError, match="already has an open request"):
         engine.submit(request(0, prompt(1)))
     with pytest.raises(EngineError, match=r"sessions \[0\]"):
-        engine.sync()
+        engine.end_rollout()
     engine.release(0)
-    engine.sync()
+    engine.end_rollout()
     assert run(engine, [request(0, prompt(1))])[0].token_ids
 
 
@@ -164,7 +164,7 @@ def test_new_weights_arrive_and_old_keys_and_values_do_not_stay(engine):
     requests = [request(i, prompt(20 + i), temperature=0) for i in range(3)]
     before = run(engine, requests)
     model = changed_model(scale=0.5)
-    metrics = engine.load_weights(model.state_dict(), lambda ids: text_logprobs(model, ids))
+    metrics = engine.load_weights(model.state_dict, lambda ids: text_logprobs(model, ids))
     assert metrics["rollout/canary_logprob_diff"] < 1e-5
     after, expected = run(engine, requests), run(NativeEngine(model, TOKENIZER), requests)
     for i in range(3):
@@ -177,13 +177,13 @@ def test_the_canary_finds_weights_that_did_not_arrive(engine):
     model = changed_model(scale=0.02)
     stale = {name: tensor.clone() for name, tensor in MODEL.state_dict().items()}
     with pytest.raises(EngineError, match="canary_bound"):
-        engine.load_weights(stale, lambda ids: text_logprobs(model, ids))
+        engine.load_weights(lambda: stale, lambda ids: text_logprobs(model, ids))
     # One layer left out; vLLM itself only logs it.
     kept = {name: tensor for name, tensor in model.state_dict().items() if ".layers.2.mlp" not in name}
     with pytest.raises(EngineError, match="canary_bound"):
-        engine.load_weights(kept, lambda ids: text_logprobs(model, ids))
+        engine.load_weights(lambda: kept, lambda ids: text_logprobs(model, ids))
     with pytest.raises(EngineError, match="nan"):
-        engine.load_weights(model.state_dict(), lambda ids: torch.full((len(ids) - 1,), np.nan))
+        engine.load_weights(model.state_dict, lambda ids: torch.full((len(ids) - 1,), np.nan))
 
 
 def test_a_context_longer_than_the_model_knows_is_refused():

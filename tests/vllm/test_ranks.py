@@ -95,7 +95,7 @@ def test_a_rank_without_groups_waits(ranks, tmp_path):
 
 
 def num_heads(process: Any) -> int:
-    executor = process._workers.agent.load_weights.__self__.engine.model_executor
+    executor = process._workers.agent.engine.engine.engine.model_executor
     return executor.driver_worker.worker.get_model().model.layers[0].self_attn.num_heads
 
 
@@ -113,9 +113,10 @@ def lose_a_layer(process: Any) -> None:
     """The last rank hands its engine less than everything."""
     workers = process._workers
     if workers.rank.number == 1:
-        load = workers.agent.load_weights
-        workers.agent.load_weights = lambda weights, score: load(
-            {name: weight for name, weight in weights.items() if ".layers.1." not in name}, score
+        engine = workers.agent.engine
+        load = engine.load_weights
+        engine.load_weights = lambda weights, score: load(
+            lambda: {name: weight for name, weight in weights().items() if ".layers.1." not in name}, score
         )
 
 
@@ -129,9 +130,9 @@ def test_weights_that_did_not_arrive_at_one_rank_end_the_run(ranks, tmp_path):
 
 def die_in_a_rollout(process: Any) -> None:
     """A rank that follows is killed in its fifth step."""
-    agent = process._workers.agent
-    if agent.follow is not None:
-        engine = agent.engine
+    shared = process._workers.agent.engine
+    if not shared.is_leader:
+        engine = shared.engine
         step, count = engine.step, 0
 
         def counted() -> Any:

@@ -51,13 +51,12 @@ def test_weights_from_before_an_update_are_found_out(tmp_path):
     trainer = build_trainer(small_config(tmp_path, VLLM, *GRPO, "trainer.save_freq=-1", env=LAKE))
     assert trainer is not None and isinstance(trainer.workers, LocalWorkers)
     model, agent = trainer.workers.actor.model, trainer.workers.agent
-    assert agent.load_weights is not None
     before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
     with trainer.trackers:
         trainer.step(1)
     with pytest.raises(EngineError, match="After a weight sync vLLM and the trainer differ"):
-        agent.load_weights(before, partial(text_logprobs, model))
-    assert agent.load_weights(model.state_dict(), partial(text_logprobs, model))[CANARY] < 1e-5
+        agent.engine.load_weights(lambda: before, partial(text_logprobs, model))
+    assert agent.engine.load_weights(model.state_dict, partial(text_logprobs, model))[CANARY] < 1e-5
     trainer.workers.close()
 
 

@@ -20,10 +20,11 @@ from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+from ragen.config.actor_rollout_ref import RolloutConfig
 from ragen.engine.api.http import MAX_ANSWER_BYTES, HttpAnswer, TooLong, Transport, post
 from ragen.engine.api.key import Secret
 from ragen.engine.api.protocol import RENAMED, CallFailed, clean, read_reply, refused_parameter, status_failure
-from ragen.engine.base import Completion, Request, StopReason
+from ragen.engine.base import Completion, Engine, ModelSource, Request, StopReason
 from ragen.errors import ConfigError, EngineError
 
 OPENAI_URL = "https://api.openai.com/v1"
@@ -34,7 +35,18 @@ MAX_STOP_STRINGS = 4
 """OpenAI refuses more; the rest is cut off here after the fact."""
 
 
-class ApiEngine:
+def build(rollout: RolloutConfig, source: ModelSource) -> Engine:
+    api = rollout.api
+    return ApiEngine(
+        api.model or str(source.path),
+        base_url=api.base_url,
+        max_concurrency=api.max_concurrency,
+        timeout_s=api.timeout_s,
+        max_retries=api.max_retries,
+    )
+
+
+class ApiEngine(Engine):
     """Sends requests to a chat endpoint, `max_concurrency` at a time; replies carry text, not token ids."""
 
     def __init__(
@@ -83,12 +95,6 @@ class ApiEngine:
                 raise item
             completions.append(item)
         return completions
-
-    def release(self, session: int) -> None:
-        """The server keeps no sessions."""
-
-    def sync(self) -> None:
-        """The weights are the server's own."""
 
     def close(self) -> None:
         """Drop what has not been sent and wait for what has (at most `timeout_s`)."""

@@ -6,7 +6,7 @@ outside is in buffers that stay: weights, the state of the sessions, and the lis
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,16 +14,18 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ragen.engine.base import SamplingParams
 from ragen.engine.graph.fused import Layer, fuse
-from ragen.engine.graph.pages import PagePool
+from ragen.engine.graph.pages import PagePool, PageTables
+from ragen.engine.graph.prompts import PromptBatch
+from ragen.engine.graph.replies import Truncation
 from ragen.engine.sampling import BatchParams, sample, uniform_noise
+from ragen.engine.sessions import Session
 from ragen.modeling.kernels.activation import gated_product
 from ragen.modeling.kernels.attention import BLOCK, PagedAttention, copy_pages
 from ragen.modeling.kernels.embedding import embed, embed_last
 from ragen.modeling.kernels.norm import rms_norm_rows
 from ragen.modeling.kernels.sampling import draw
-from ragen.modeling.kernels.session import HEADER, PAGE, TOKEN
+from ragen.modeling.kernels.session import COUNT, HEADER, PAGE, POSITION, SEED, TEMPERATURE, TOKEN
 from ragen.modeling.load import to_device
 
 PROMPT_LADDER = [64, 128, 256, 512, 1024, 2048]
@@ -47,27 +49,6 @@ def batch_ladder(largest: int) -> list[int]:
 def rung(ladder: list[int], size: int) -> int | None:
     """The smallest rung that holds `size`."""
     return next((candidate for candidate in ladder if candidate >= size), None)
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class PromptBatch:
-    """New prompt tokens of several sessions; each session's are padded to whole blocks."""
-
-    ids: np.ndarray
-    """[tokens]"""
-    blocks: np.ndarray
-    """[tokens / BLOCK, 3] Slot, first position and number of tokens of each block."""
-    samples: np.ndarray
-    """[samples, 2] Slot that draws a token, and the index of the prompt token it draws after."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Cuts:
-    """What top-p and top-k need, which the kernels do not know."""
-
-    params: list[SamplingParams]
-    seeds: np.ndarray
-    """[rows] uint64"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,9 +93,19 @@ class Runner:
 
     # What the host sends
 
-    def write_state(self, slots: list[int], rows: np.ndarray) -> None:
-        """Replace the state of some slots, [slots, HEADER + max_pages]."""
-        self.state.index_copy_(0, self._send(np.array(slots)), self._send(rows))
+    def write_state(self, sessions: Sequence[Session], pages: PageTables) -> None:
+        """Tell the GPU about new replies."""
+        if not sessions:
+            return
+        rows = np.zeros((len(sessions), HEADER + self.max_pages), dtype=np.int64)
+        for row, session in zip(rows, sessions, strict=True):
+            request, own = session.request, pages[session.slot]
+            row[SEED] = np.uint64(request.seed & 0xFFFFFFFFFFFFFFFF).view(np.int64)
+            row[POSITION], row[COUNT] = len(request.prompt_ids), 0
+            row[TEMPERATURE] = np.float64(request.params.temperature).view(np.int64)
+            row[HEADER : HEADER + len(own)] = own
+        slots = np.array([session.slot for session in sessions])
+        self.state.index_copy_(0, self._send(slots), self._send(rows))
 
     def copy_pages(self, pairs: list[tuple[int, int]]) -> None:
         """Copy pages, (from, to)."""
@@ -127,7 +118,7 @@ class Runner:
 
     # Passes
 
-    def decode(self, slots: np.ndarray, *, is_new: bool, cuts: Cuts | None, counts: np.ndarray) -> Tensor:
+    def decode(self, slots: np.ndarray, *, is_new: bool, truncation: Truncation | None, counts: np.ndarray) -> Tensor:
         """Draw the next token of each slot; `is_new` says that the list differs from that of the last call.
 
         `counts` [slots] are the tokens each reply has already. Returns [3, rows >= slots], as `_Pass.out`.
@@ -146,11 +137,11 @@ class Runner:
             padded[: len(slots)] = slots
             chosen.inputs.copy_(self._send(padded), non_blocking=True)
         chosen.run()
-        if cuts is not None:
-            self._cut(self.logits[: len(slots)], chosen.out, slots, cuts, counts)
+        if truncation is not None:
+            self._draw_truncated(self.logits[: len(slots)], chosen.out, slots, truncation, counts)
         return chosen.out
 
-    def prefill(self, batch: PromptBatch, cuts: Cuts | None) -> Tensor:
+    def prefill(self, batch: PromptBatch, truncation: Truncation | None) -> Tensor:
         """Compute prompt tokens and draw the first token of the replies whose prompt is complete."""
         num_tokens, num_samples = len(batch.ids), len(batch.samples)
         size = self._prompt_rung(num_tokens, num_samples)
@@ -179,9 +170,9 @@ class Runner:
         else:
             out = torch.empty(3, rows, dtype=torch.int32, device=self.device)
             self._prefill(self._send(inputs), out, num_tokens=size)
-        if cuts is not None and num_samples:
+        if truncation is not None and num_samples:
             counts = np.zeros(num_samples, dtype=np.int64)
-            self._cut(self.logits[:num_samples], out, batch.samples[:, 0], cuts, counts)
+            self._draw_truncated(self.logits[:num_samples], out, batch.samples[:, 0], truncation, counts)
         return out
 
     def _prompt_rung(self, num_tokens: int, num_samples: int) -> int:
@@ -257,10 +248,12 @@ class Runner:
         torch.mm(rms_norm_rows(x, decoder.norm, decoder.eps), decoder.head.t(), out=logits)
         draw(logits, slots, self.state, out, advance=advance)
 
-    def _cut(self, logits: Tensor, out: Tensor, slots: np.ndarray, cuts: Cuts, counts: np.ndarray) -> None:
+    def _draw_truncated(
+        self, logits: Tensor, out: Tensor, slots: np.ndarray, truncation: Truncation, counts: np.ndarray
+    ) -> None:
         """Draw again, inside the nucleus and the likeliest k."""
-        noise = uniform_noise(cuts.seeds, counts)
-        tokens, logprobs, entropies = sample(logits, BatchParams(cuts.params, self.device), noise)
+        noise = uniform_noise(truncation.seeds, counts)
+        tokens, logprobs, entropies = sample(logits, BatchParams(truncation.params, self.device), noise)
         out[0, : len(slots)] = tokens
         out[1, : len(slots)] = logprobs.view(torch.int32)
         out[2, : len(slots)] = entropies.view(torch.int32)

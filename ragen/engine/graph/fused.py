@@ -58,7 +58,7 @@ class Decoder:
         return tuple(table[0, :, : self.head_dim // 2].contiguous() for table in (cos, sin))  # type: ignore[return-value]
 
 
-def why_not(model: Any) -> str:
+def unsupported_reason(model: Any) -> str:
     """Why the graph engine cannot run a model; empty when it can."""
     config = model.config
     if not family_of(config).has_graph_decoder:
@@ -87,7 +87,7 @@ def why_not(model: Any) -> str:
 
 
 def fuse(model: Any) -> Decoder:
-    """Read a model that `why_not` has nothing against; its neighbouring projections move into common buffers."""
+    """Read a model without `unsupported_reason`; its neighbouring projections move into common buffers."""
     config, body = model.config, model.model
     first = body.layers[0].self_attn
     layers = []
@@ -144,6 +144,6 @@ def _joined(parameters: Sequence[nn.Parameter]) -> Tensor:
     return buffer
 
 
-def addresses(model: Any) -> tuple[int, ...]:
+def weight_addresses(model: Any) -> tuple[int, ...]:
     """Where the weights lie; captured graphs hold as long as this does."""
     return tuple(parameter.data_ptr() for parameter in model.parameters())

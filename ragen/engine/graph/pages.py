@@ -1,4 +1,4 @@
-"""Pages of the key-value cache: who holds which, and memory that grows by segments."""
+"""Pages of the key-value cache: memory that grows by segments, and which session holds which pages."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from ragen.engine.sessions import Group, Session
 from ragen.errors import EngineError
 
 SEGMENT_BYTES = 256 * 2**20
@@ -23,10 +24,6 @@ class PagePool:
         self._segments: list[Tensor] = []
         self._free: list[int] = []
         self._holders: dict[int, int] = {}
-
-    @property
-    def num_free(self) -> int:
-        return len(self._free)
 
     @property
     def num_held(self) -> int:
@@ -81,3 +78,67 @@ class PagePool:
         else:
             self._free += self._holders
         self._holders.clear()
+
+
+class PageTables:
+    """The pages of each slot, in the order of the tokens in them."""
+
+    def __init__(self, pool: PagePool, *, page_tokens: int) -> None:
+        self.pool, self.page_tokens = pool, page_tokens
+        self._pages: dict[int, list[int]] = {}
+
+    def __getitem__(self, slot: int) -> list[int]:
+        return self._pages[slot]
+
+    def _num_pages(self, num_tokens: int) -> int:
+        return -(-num_tokens // self.page_tokens)
+
+    def _num_needed(self, session: Session) -> int:
+        """Pages for the prompt and the longest reply."""
+        return self._num_pages(len(session.request.prompt_ids) + session.request.params.max_tokens)
+
+    def reserve(self, session: Session) -> list[tuple[int, int]]:
+        """Give a session pages for its prompt and its longest reply; returns the pages to copy first, (from, to).
+
+        Pages it shares with others stay shared where it only reads them.
+        """
+        pages = self._pages.setdefault(session.slot, [])
+        num_full, tail = divmod(len(session.cached), self.page_tokens)
+        copies = []
+        if tail and self.pool.is_shared(pages[num_full]):
+            (own,) = self.pool.take(1)
+            copies.append((pages[num_full], own))
+            self.pool.drop([pages[num_full]])
+            pages[num_full] = own
+        num_kept = num_full + bool(tail)
+        while len(pages) > num_kept:
+            self.pool.drop([pages.pop()])
+        pages += self.pool.take(self._num_needed(session) - len(pages))
+        return copies
+
+    def share(self, group: Group) -> None:
+        """Followers read the leader's full prompt pages; the last, begun one they have for themselves."""
+        num_full = len(group.leader.request.prompt_ids) // self.page_tokens
+        full = self._pages[group.leader.slot][:num_full]
+        for follower in group.followers:
+            self.pool.share(full)
+            self._pages[follower.slot] = full + self.pool.take(self._num_needed(follower) - num_full)
+
+    def begun_copies(self, group: Group) -> list[tuple[int, int]]:
+        """Copies of the leader's begun prompt page to its followers', (from, to)."""
+        begun, tail = divmod(len(group.leader.request.prompt_ids), self.page_tokens)
+        source = self._pages[group.leader.slot]
+        return [(source[begun], self._pages[follower.slot][begun]) for follower in group.followers] if tail else []
+
+    def trim(self, session: Session) -> None:
+        """Keep the pages of what is cached."""
+        pages, num_kept = self._pages[session.slot], self._num_pages(len(session.cached))
+        self.pool.drop(pages[num_kept:])
+        del pages[num_kept:]
+
+    def drop(self, session: Session) -> None:
+        self.pool.drop(self._pages.pop(session.slot, ()))
+
+    def clear(self, *, free_memory: bool) -> None:
+        self._pages.clear()
+        self.pool.clear(free_memory=free_memory)

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -24,11 +24,12 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from ragen.engine.base import Completion, Request, SamplingParams, StopReason, check_request
+from ragen.engine.base import Completion, Engine, Reply, Request, SamplingParams, StopReason, check_request
 from ragen.engine.sampling import BatchParams, sample, uniform_noise
 from ragen.engine.shared import Orders
 from ragen.engine.stopping import StopRules
 from ragen.errors import ConfigError, EngineError, MissingExtra
+from ragen.types import Metrics
 
 # vLLM reads these when it is imported. The engine must be in this process to take weights from it, and the newer
 # model runner of GPUs has another interface for logits processors.
@@ -124,7 +125,7 @@ class _Row:
     forced: list[int]
     """Tokens that are scored instead of drawn."""
     entropies: list[float]
-    """Where each token was drawn; the list of the engine's `_Reply`, which is in this process."""
+    """Where each token was drawn; the list of the engine's `Reply`, which is in this process."""
     token_ids: list[int]
     """The reply so far; vLLM's own list, which grows."""
 
@@ -137,17 +138,7 @@ class _Row:
         return cls(token_ids=token_ids, **params.extra_args)
 
 
-@dataclass(slots=True)
-class _Reply:
-    """A reply being written."""
-
-    request: Request
-    token_ids: list[int] = field(default_factory=list)
-    logprobs: list[float] = field(default_factory=list)
-    entropies: list[float] = field(default_factory=list)
-
-
-class VllmEngine:
+class VllmEngine(Engine):
     """Writes replies with a model folder, or with weights that a trainer hands over."""
 
     def __init__(
@@ -216,7 +207,7 @@ class VllmEngine:
         self.canary_ids: list[int] = canary_ids[: min(CANARY_TOKENS, max_model_len)]
         self.canary_bound = CANARY_BOUNDS[dtype] if canary_bound is None else canary_bound
         self._rules = StopRules(tokenizer)
-        self._replies: dict[str, _Reply] = {}
+        self._replies: dict[str, Reply] = {}
         """Session, which is vLLM's name of the request -> the open reply."""
         self._is_asleep = False
         self.num_prefilled = 0
@@ -229,7 +220,7 @@ class VllmEngine:
 
     def _add(self, request: Request, forced: Sequence[int] = ()) -> None:
         self._wake()
-        name, reply = str(request.session), _Reply(request)
+        name, reply = str(request.session), Reply(request)
         params = VllmParams(
             temperature=0.0,  # the greatest of what NoiseSampler leaves
             max_tokens=request.params.max_tokens,
@@ -270,16 +261,8 @@ class VllmEngine:
             del self._replies[output.request_id]
             if not output.finished:
                 self.engine.abort_request([output.request_id])
-            finished.append(
-                Completion(
-                    session=reply.request.session,
-                    token_ids=reply.token_ids,
-                    logprobs=reply.logprobs,
-                    entropies=reply.entropies[: len(reply.token_ids)],
-                    stop_reason=reason,
-                    error=error,
-                )
-            )
+            reply.entropies = reply.entropies[: len(reply.token_ids)]
+            finished.append(reply.completion(reason, error))
         return finished
 
     def release(self, session: int) -> None:
@@ -287,8 +270,8 @@ class VllmEngine:
         if self._replies.pop(str(session), None):
             self.engine.abort_request([str(session)])
 
-    def sync(self) -> None:
-        """The weights are about to change: what is cached goes, and on a GPU the memory of it and of the weights."""
+    def end_rollout(self) -> None:
+        """What is cached goes, and on a GPU the memory of it and of the weights."""
         if self._replies:
             open_sessions = [reply.request.session for reply in self._replies.values()]
             raise EngineError(f"weights changed while replies were being written: sessions {open_sessions}")
@@ -309,8 +292,8 @@ class VllmEngine:
         """This process is the first of those that share the engine."""
         return get_tp_group().is_first_rank
 
-    def broadcast(self, orders: Orders | None = None) -> Orders | None:
-        """What the first of them says; all call this at the same time."""
+    def broadcast(self, orders: Orders | None) -> Orders | None:
+        """What the first of them gives; all call this at the same time."""
         group = get_tp_group()
         message = [orders]
         dist.broadcast_object_list(message, src=group.first_rank, group=group.cpu_group)
@@ -318,13 +301,16 @@ class VllmEngine:
 
     # Weights
 
-    def load_weights(self, weights: Mapping[str, Tensor], score: Callable[[Sequence[int]], Tensor]) -> dict[str, float]:
-        """Take new weights, named as in the model folder, and compare log-probs with `score` of the model they are of.
+    def load_weights(
+        self, weights: Callable[[], Mapping[str, Tensor]], score: Callable[[Sequence[int]], Tensor]
+    ) -> Metrics:
+        """Take new weights, and compare log-probs with those of the model they are of.
 
-        `score` gives the log-prob of every token but the first. Tied weights must be there under both names.
+        Tied weights must be there under both names.
         """
+        named = weights()
         self._wake()
-        self.engine.collective_rpc("reload_weights", kwargs={"weights_iterator": iter(weights.items())})
+        self.engine.collective_rpc("reload_weights", kwargs={"weights_iterator": iter(named.items())})
         self._drop_cache()
         ours = self.score_canary()
         theirs = score(self.canary_ids)[-len(ours) :].tolist()

@@ -2,47 +2,13 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 import torch
 
-from ragen.engine.base import Request, SamplingParams, StopReason
+from ragen.engine.base import StopReason
 from ragen.engine.native.engine import NativeEngine
-from tests.engine.families import FAMILIES, VOCAB, random_model
-
-
-def prompt(length: int, seed: int = 0) -> list[int]:
-    return np.random.default_rng(seed).integers(3, VOCAB, length).tolist()
-
-
-def run(engine: NativeEngine, requests: list[Request]):
-    """Submit all, step until all are done; completions by session."""
-    for request in requests:
-        engine.submit(request)
-    done = {}
-    while len(done) < len(requests):
-        done |= {completion.session: completion for completion in engine.step()}
-    return done
-
-
-def request(session: int, ids: list[int], seed: int = 0, **params) -> Request:
-    params = {"max_tokens": 8} | params
-    return Request(session=session, prompt_ids=ids, params=SamplingParams(**params), seed=seed)
-
-
-def forward_logprobs(model, ids: list[int], start: int, temperature: float = 1.0) -> list[float]:
-    """Log-probs of ids[start:] by one plain forward pass."""
-    with torch.no_grad():
-        logits = model(torch.tensor([ids])).logits[0].float() / temperature
-    logprobs = torch.log_softmax(logits[:-1], dim=-1)
-    return [logprobs[i - 1, ids[i]].item() for i in range(start, len(ids))]
-
-
-def forward_entropies(model, ids: list[int], start: int, temperature: float = 1.0) -> list[float]:
-    """Entropies of the distributions behind ids[start:] by one plain forward pass."""
-    with torch.no_grad():
-        logits = model(torch.tensor([ids], device=model.device)).logits[0, start - 1 : -1].double() / temperature
-    return torch.distributions.Categorical(logits=logits).entropy().tolist()
+from tests.engine.families import FAMILIES, random_model
+from tests.engine.requests import Letters, forward_entropies, forward_logprobs, prompt, request, run
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -160,7 +126,7 @@ def test_a_stop_token_ends_a_reply_and_belongs_to_it():
 def test_weights_that_change_make_the_cache_go():
     engine = NativeEngine(random_model("qwen2"))
     run(engine, [request(0, prompt(10))])
-    engine.sync()
+    engine.end_rollout()
     run(engine, [request(0, prompt(10))])
     assert engine.num_prefilled == 20
 
@@ -177,23 +143,6 @@ def test_a_request_that_cannot_fit_is_refused_with_the_key_to_change():
     engine = NativeEngine(random_model("qwen2"), max_model_len=20)
     with pytest.raises(Exception, match="max_model_len"):
         engine.submit(request(0, prompt(15), max_tokens=6))
-
-
-class Letters:
-    """A tokenizer whose token i is a letter or two, enough to spread a stop string over tokens."""
-
-    def decode(self, ids: list[int]) -> str:
-        return "".join(self.text(i) for i in ids)
-
-    def batch_decode(self, batch: list[list[int]]) -> list[str]:
-        return [self.decode(ids) for ids in batch]
-
-    def text(self, i: int) -> str:
-        letter = chr(ord("a") + i % 26)
-        return letter if i < 52 else letter + letter.upper()
-
-    def __len__(self) -> int:
-        return VOCAB
 
 
 @pytest.mark.parametrize("seed", range(6))

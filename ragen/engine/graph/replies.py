@@ -1,0 +1,149 @@
+"""The open replies of the graph engine as the host knows them: a few launches behind the GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ragen.engine.base import Reply, SamplingParams, StopReason
+from ragen.engine.sessions import Session
+from ragen.engine.stopping import StopRules
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Launch:
+    """Tokens on their way to the host."""
+
+    slots: np.ndarray
+    replies: np.ndarray
+    """Serial number of the reply each slot was writing."""
+    results: Tensor
+    """[3, rows] int32 in pinned memory: tokens, and the bits of their log-probs and entropies."""
+    done: Any
+    """Event after which `results` may be read."""
+
+    def wait(self) -> np.ndarray:
+        """The results of the slots, [3, slots]."""
+        if self.done is not None:
+            self.done.synchronize()
+        return self.results.numpy()[:, : len(self.slots)]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Truncation:
+    """What top-p and top-k need, which the kernels do not know."""
+
+    params: list[SamplingParams]
+    seeds: np.ndarray
+    """[rows] uint64"""
+
+
+class ReplyTable:
+    """Arrays by slot, because every step touches all open replies."""
+
+    def __init__(self, num_slots: int, rules: StopRules) -> None:
+        self.rules = rules
+        self.sessions: list[Session | None] = [None] * num_slots
+        self.seeds = np.zeros(num_slots, dtype=np.uint64)
+        self.launched = np.zeros(num_slots, dtype=np.int64)
+        """Tokens of the open reply that are drawn, or about to be."""
+        self._serial = np.full(num_slots, -1)
+        """Number of the open reply; -1 where there is none."""
+        self._num_replies = 0
+        self._seen = np.zeros(num_slots, dtype=np.int64)  # tokens that have arrived here
+        self._limit = np.zeros(num_slots, dtype=np.int64)
+        self._rule = np.zeros(num_slots, dtype=np.int64)
+        self._tokens = np.zeros((num_slots, 0), dtype=np.int32)
+        self._logprobs = np.zeros((num_slots, 0), dtype=np.float32)
+        self._entropies = np.zeros((num_slots, 0), dtype=np.float32)
+
+    def open(self, sessions: Sequence[Session]) -> None:
+        """Their replies begin."""
+        self._widen(max((session.request.params.max_tokens for session in sessions), default=0))
+        for session in sessions:
+            params, slot = session.request.params, session.slot
+            self.sessions[slot] = session
+            self._serial[slot] = self._num_replies
+            self._num_replies += 1
+            self.launched[slot] = self._seen[slot] = 0
+            self._limit[slot] = params.max_tokens
+            self._rule[slot] = self.rules.index(params)
+            self.seeds[slot] = session.request.seed & 0xFFFFFFFFFFFFFFFF
+
+    def _widen(self, longest: int) -> None:
+        if longest > self._tokens.shape[1]:
+            wider = ((0, 0), (0, longest - self._tokens.shape[1]))
+            self._tokens, self._logprobs, self._entropies = (
+                np.pad(array, wider) for array in (self._tokens, self._logprobs, self._entropies)
+            )
+
+    def is_open(self, slot: int) -> bool:
+        return self._serial[slot] >= 0
+
+    def close(self, slot: int) -> None:
+        """The slot's reply has ended, or is not wanted any more."""
+        self._serial[slot] = -1
+        self.sessions[slot] = None
+
+    def clear(self) -> None:
+        self._serial[:] = -1
+        self.sessions = [None] * len(self.sessions)
+
+    def unfinished(self) -> np.ndarray:
+        """Slots whose reply may have one more token."""
+        return np.flatnonzero((self._serial >= 0) & (self.launched < self._limit))
+
+    def are_all_unfinished(self, slots: np.ndarray) -> bool:
+        return bool((self.launched[slots] < self._limit[slots]).all())
+
+    def truncation(self, slots: np.ndarray) -> Truncation | None:
+        """Where a reply of these slots is cut by top-p or top-k: the parameters of all."""
+        params = [session.request.params for slot in slots if (session := self.sessions[slot])]
+        if not any(p.top_p < 1 or p.top_k > 0 for p in params):
+            return None
+        return Truncation(params=params, seeds=self.seeds[slots])
+
+    def launch(self, slots: np.ndarray, results: Tensor) -> Launch:
+        """One more token of each slot was launched: have it brought to the host."""
+        self.launched[slots] += 1
+        done = None
+        if results.is_cuda:
+            host = torch.empty(results.shape, dtype=results.dtype, pin_memory=True)
+            host.copy_(results, non_blocking=True)
+            done = torch.cuda.Event()
+            done.record()
+        else:
+            host = results.clone()
+        return Launch(slots=slots, replies=self._serial[slots], results=host, done=done)
+
+    def collect(self, launch: Launch) -> list[tuple[Session, Reply, StopReason]]:
+        """Take in the tokens of a launch; returns the replies that end with them."""
+        results = launch.wait()
+        # Replies that ended since, or whose session is gone, drew this token in vain.
+        is_wanted = self._serial[launch.slots] == launch.replies
+        slots = launch.slots[is_wanted]
+        tokens, logprobs, entropies = results[:, is_wanted]
+        position = self._seen[slots]
+        self._tokens[slots, position] = tokens
+        self._logprobs[slots, position] = logprobs.view(np.float32)
+        self._entropies[slots, position] = entropies.view(np.float32)
+        self._seen[slots] = position + 1
+        may_end = self.rules.may_end(self._rule[slots], tokens) | (position + 1 >= self._limit[slots])
+        ended = []
+        for slot in slots[may_end].tolist():
+            session, length = self.sessions[slot], self._seen[slot]
+            assert session is not None and session.reply is not None
+            reply = session.reply
+            reply.token_ids = self._tokens[slot, :length].tolist()
+            reason = self.rules.reason(reply.request.params, reply.token_ids)
+            if reason is not None:
+                reply.logprobs = self._logprobs[slot, :length].tolist()
+                reply.entropies = self._entropies[slot, :length].tolist()
+                self.close(slot)
+                ended.append((session, reply, reason))
+        return ended

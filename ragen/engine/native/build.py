@@ -1,0 +1,40 @@
+"""From a model to the fastest engine of this process that can run it."""
+
+from __future__ import annotations
+
+import importlib.util
+from typing import Any
+
+import torch
+
+from ragen.config.actor_rollout_ref import RolloutConfig
+from ragen.engine.base import Engine, ModelSource
+from ragen.engine.graph.fused import unsupported_reason
+from ragen.engine.native.engine import NativeEngine
+from ragen.modeling.load import load_model
+
+
+def build(rollout: RolloutConfig, source: ModelSource) -> Engine:
+    model = load_model(source.path, device=source.device) if source.policy is None else source.policy
+    return native_engine(
+        model,
+        source.tokenizer,
+        enforce_eager=rollout.enforce_eager,
+        free_cache=rollout.free_cache_engine,
+        max_num_seqs=source.max_num_seqs,
+        max_model_len=rollout.max_model_len,
+        max_num_batched_tokens=rollout.max_num_batched_tokens,
+    )
+
+
+def native_engine(
+    model: Any, tokenizer: Any = None, *, enforce_eager: bool = False, free_cache: bool = True, **sizes: int
+) -> Engine:
+    """The graph engine where it can run the model, else the plain one; `sizes` are those of `SessionEngine`."""
+    weight = next(model.parameters())
+    is_fast = weight.is_cuda and weight.dtype in (torch.bfloat16, torch.float16) and not enforce_eager
+    if is_fast and importlib.util.find_spec("triton") and not unsupported_reason(model):
+        from ragen.engine.graph.engine import GraphEngine
+
+        return GraphEngine(model, tokenizer, free_cache=free_cache, **sizes)
+    return NativeEngine(model, tokenizer, **sizes)

@@ -1,0 +1,82 @@
+"""The open replies of the graph engine, with tokens that a test makes up."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+
+from ragen.engine.base import StopReason
+from ragen.engine.graph.replies import ReplyTable
+from ragen.engine.stopping import StopRules
+from tests.engine.requests import open_session, prompt
+
+
+def table(*sessions) -> ReplyTable:
+    replies = ReplyTable(4, StopRules(None, vocab=97))
+    replies.open(sessions)
+    return replies
+
+
+def results(*tokens: int) -> torch.Tensor:
+    """[3, rows]: tokens, log-probs of -0.5 and entropies of 2 as the kernels write them, and a row nobody asked for."""
+    numbers = torch.zeros(3, len(tokens) + 1, dtype=torch.int32)
+    numbers[0, :-1] = torch.tensor(tokens)
+    numbers[1:, :-1] = torch.tensor([[-0.5], [2.0]]).view(torch.int32)
+    return numbers
+
+
+def test_a_reply_ends_with_its_stop_token_and_carries_what_was_drawn():
+    session = open_session(2, prompt(3), stop_token_ids=(9,))
+    replies = table(session)
+    slots = replies.unfinished()
+    assert slots.tolist() == [2]
+    assert replies.collect(replies.launch(slots, results(5))) == []
+    [(ended, reply, reason)] = replies.collect(replies.launch(slots, results(9)))
+    assert (ended, reason) == (session, StopReason.STOP_TOKEN)
+    assert (reply.token_ids, reply.logprobs, reply.entropies) == ([5, 9], [-0.5] * 2, [2.0] * 2)
+    assert not replies.is_open(2)
+
+
+def test_tokens_launched_before_the_end_was_seen_are_thrown_away():
+    replies = table(open_session(0, prompt(3), stop_token_ids=(9,)), open_session(1, prompt(3)))
+    slots = replies.unfinished()
+    first, late = replies.launch(slots, results(9, 4)), replies.launch(slots, results(6, 5))
+    assert [session.slot for session, _, _ in replies.collect(first)] == [0]
+    replies.open([open_session(0, prompt(2))])  # another reply has the slot by now
+    assert replies.collect(late) == []
+    assert replies.launched.tolist()[:2] == [0, 2]
+
+
+def test_no_more_tokens_are_launched_than_a_reply_may_have():
+    replies = table(open_session(0, prompt(3), max_tokens=1), open_session(1, prompt(3), max_tokens=2))
+    slots = replies.unfinished()
+    launch = replies.launch(slots, results(3, 4))
+    assert not replies.are_all_unfinished(slots)
+    assert replies.unfinished().tolist() == [1]
+    [(session, reply, reason)] = replies.collect(launch)
+    assert (session.slot, reply.token_ids, reason) == (0, [3], StopReason.LENGTH)
+
+
+def test_a_longer_reply_widens_the_table_and_keeps_what_is_there():
+    replies = table(open_session(0, prompt(3), max_tokens=2))
+    replies.collect(replies.launch(np.array([0]), results(7)))
+    replies.open([open_session(1, prompt(3), max_tokens=50)])
+    [(_, reply, _)] = replies.collect(replies.launch(np.array([0]), results(8)))
+    assert reply.token_ids == [7, 8]
+
+
+def test_only_replies_with_a_nucleus_or_a_top_k_ask_for_truncation():
+    replies = table(open_session(0, prompt(3)), open_session(1, prompt(3), top_p=0.5))
+    assert replies.truncation(np.array([0])) is None
+    truncation = replies.truncation(np.array([0, 1]))
+    assert truncation is not None
+    assert [params.top_p for params in truncation.params] == [1.0, 0.5]
+    assert truncation.seeds.tolist() == [0, 1]
+
+
+def test_a_closed_slot_is_open_no_more():
+    replies = table(open_session(0, prompt(3)), open_session(1, prompt(3)))
+    replies.close(0)
+    assert replies.unfinished().tolist() == [1]
+    replies.clear()
+    assert replies.unfinished().tolist() == []
