@@ -44,8 +44,9 @@ from transformers import AutoModelForCausalLM, GenerationConfig, Qwen2Config
 
 from ragen.config import load_config
 from ragen.config.schema import Config
-from ragen.engine.base import Completion, Request, SamplingParams, StopReason
+from ragen.engine.base import Completion, Engine, Request, SamplingParams, StopReason
 from ragen.engine.native.build import native_engine
+from ragen.llm_agent.agent_proxy import RolloutPlan
 from ragen.llm_agent.build import build_chat, build_proxy
 from ragen.llm_agent.chat import Chat
 from ragen.llm_agent.es_manager import EsManager, PendingTurn, play_in_order
@@ -133,7 +134,8 @@ def play_with_engine(setup: Setup, engine: Any) -> Played:
     prefilled_before = engine.num_prefilled
     started, cpu_started = time.perf_counter(), time.process_time()
     episodes = proxy.rollout(
-        setup.environments, base_seed=BASE_SEED, noise_seed=0, params=SamplingParams(max_tokens=setup.reply_tokens)
+        setup.environments,
+        RolloutPlan(base_seed=BASE_SEED, noise_seed=0, params=SamplingParams(max_tokens=setup.reply_tokens)),
     )
     seconds, cpu_seconds = time.perf_counter() - started, time.process_time() - cpu_started
     return Played(
@@ -144,7 +146,7 @@ def play_with_engine(setup: Setup, engine: Any) -> Played:
     )
 
 
-class GenerateEngine:
+class GenerateEngine(Engine):
     """Replies from transformers.generate: all waiting requests in one left-padded batch, contexts computed anew."""
 
     def __init__(self, model: Any, pad_id: int) -> None:
@@ -174,12 +176,6 @@ class GenerateEngine:
             Completion(session=request.session, token_ids=reply, stop_reason=StopReason.LENGTH)
             for request, reply in zip(requests, output[:, width:].tolist(), strict=True)
         ]
-
-    def release(self, session: int) -> None:
-        """Nothing is kept between turns."""
-
-    def sync(self) -> None:
-        """Nothing is cached."""
 
     def close(self) -> None:
         self.waiting.clear()

@@ -30,7 +30,8 @@ from trl import GRPOConfig, GRPOTrainer
 
 from ragen.config import load_config
 from ragen.config.schema import Config
-from ragen.engine.base import Completion, Request, StopReason
+from ragen.engine.base import Completion, Engine, Request, StopReason
+from ragen.llm_agent.agent_proxy import RolloutPlan
 from ragen.llm_agent.build import build_chat, build_proxy, sampling_params
 from ragen.llm_agent.chat import Chat
 from ragen.llm_agent.ctx_manager import to_samples
@@ -39,7 +40,7 @@ from ragen.modeling.load import load_model, load_tokenizer
 from ragen.models.resolve import resolve_model
 
 
-class TrlEngine:
+class TrlEngine(Engine):
     """Replies from TRL's generation, for all waiting requests at once."""
 
     def __init__(self, trainer: GRPOTrainer) -> None:
@@ -58,12 +59,6 @@ class TrlEngine:
             for request, reply in zip(requests, replies, strict=True)
         ]
 
-    def release(self, session: int) -> None:
-        """Nothing is kept between turns."""
-
-    def sync(self) -> None:
-        """Nothing is cached."""
-
     def close(self) -> None:
         self.waiting.clear()
 
@@ -79,12 +74,12 @@ class Rollout:
     def __call__(self, prompts: list[Any], trainer: GRPOTrainer) -> dict[str, list[Any] | None]:
         config, environments = self.config, self.environments
         assert len(prompts) == len(environments.seats) and config.seed.train is not None
-        episodes = build_proxy(config, TrlEngine(trainer), self.chat).rollout(
-            environments,
+        plan = RolloutPlan(
             base_seed=config.seed.train + self.step * environments.num_groups,
             noise_seed=0,
             params=sampling_params(config, self.chat, is_validation=False),
         )
+        episodes = build_proxy(config, TrlEngine(trainer), self.chat).rollout(environments, plan)
         self.step += 1
         scores = [episode.score for episode in episodes]
         samples = to_samples(episodes, scores, is_full_context=True, use_turn_scores=False)

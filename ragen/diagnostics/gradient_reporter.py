@@ -19,6 +19,7 @@ from ragen.config.shares import shares
 from ragen.diagnostics.noise import ROUNDING, cosine, measure_noise
 from ragen.learners.batch import Batch
 from ragen.learners.gradients import COMPONENTS, Gradient
+from ragen.llm_agent.agent_proxy import RolloutPlan
 from ragen.llm_agent.build import sampling_params
 from ragen.llm_agent.es_manager import EsManager
 from ragen.seeding import fixed_hash
@@ -99,12 +100,12 @@ class GradientReporter:
         if self.environments is None:
             self.environments = EsManager(self.env_set, self.config.custom_envs)
         seed = fixed_hash(self.train_seed, "gradient analysis", step)
-        episodes = self.workers.rollout(
-            self.environments,
+        plan = RolloutPlan(
             base_seed=first_clear_seed(seed % 2**31, self.env_set.env_groups, validation_levels(self.config)),
             noise_seed=seed,
             params=sampling_params(self.config, self.workers.chat, is_validation=False),
         )
+        episodes = self.workers.rollout(self.environments, plan)
         return [group for group in group_episodes(episodes) if group.is_complete]
 
     def report(self, step: int, batch: Batch) -> dict[str, BucketReport]:

@@ -73,7 +73,7 @@ class Completion:
     token_ids: list[int] = field(default_factory=list)
     """Exactly as sampled; empty for engines that speak text."""
     logprobs: list[float] = field(default_factory=list)
-    """log softmax(logits / temperature) of each token, before any top-p or top-k cut."""
+    """log softmax(logits / temperature) of each token, before top-p and top-k truncate it."""
     entropies: list[float] = field(default_factory=list)
     """Entropy of that distribution where each token was drawn, in nats; empty where the engine does not know it."""
     text: str | None = None

@@ -62,7 +62,7 @@ def sample(logits: Tensor, params: BatchParams, noise: np.ndarray) -> tuple[Tens
     if params.all_greedy:
         tokens = logits.argmax(dim=-1)
     else:
-        cdf = _cut(probs, params).cumsum(dim=-1, dtype=torch.float64)
+        cdf = _truncated(probs, params).cumsum(dim=-1, dtype=torch.float64)
         target = torch.from_numpy(noise).to(logits.device)[:, None] * cdf[:, -1:]
         tokens = torch.searchsorted(cdf, target, right=True)[:, 0].clamp_(max=logits.shape[-1] - 1)
         if params.any_greedy:
@@ -70,7 +70,7 @@ def sample(logits: Tensor, params: BatchParams, noise: np.ndarray) -> tuple[Tens
     return tokens, logprobs.gather(1, tokens[:, None])[:, 0], entropies
 
 
-def _cut(probs: Tensor, params: BatchParams) -> Tensor:
+def _truncated(probs: Tensor, params: BatchParams) -> Tensor:
     """Zero the tokens outside the k likeliest and outside the nucleus; the likeliest token always stays."""
     if not (params.has_top_p or params.has_top_k):
         return probs

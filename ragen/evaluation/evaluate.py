@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from statistics import fmean
 
 from ragen.config.schema import Config
-from ragen.llm_agent.agent_proxy import AgentProxy, refuse_when_nothing_fits
+from ragen.llm_agent.agent_proxy import AgentProxy, RolloutPlan, refuse_when_nothing_fits
 from ragen.llm_agent.build import sampling_params
 from ragen.llm_agent.es_manager import EsManager
 from ragen.llm_agent.metrics import episode_metrics, pass_rate, rollout_metrics, success
@@ -46,13 +46,8 @@ def evaluate_model(config: Config, agent: AgentProxy, environments: EsManager, m
                 num_solved += episode.is_success
                 advance(f"{num_solved} solved")
 
-            episodes = agent.rollout(
-                environments,
-                base_seed=config.seed.val,
-                noise_seed=config.seed.val,
-                params=params,
-                on_episode=on_episode,
-            )
+            plan = RolloutPlan(base_seed=config.seed.val, noise_seed=config.seed.val, params=params)
+            episodes = agent.rollout(environments, plan, on_episode)
         refuse_when_nothing_fits(episodes)
         results.append(Result(policy=name, episodes=episodes))
         if all(episode.status.is_fault for episode in episodes):

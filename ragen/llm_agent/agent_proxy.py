@@ -30,6 +30,25 @@ def forced_prefix(enable_think: bool) -> str:
     return THINK[0] if enable_think else ANSWER[0]
 
 
+OnEpisode = Callable[[Episode], None]
+"""Called with each episode as it ends."""
+
+
+def ignore(episode: Episode) -> None:
+    """Nobody waits for single episodes."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RolloutPlan:
+    """Which levels a rollout plays, and how its replies are drawn."""
+
+    base_seed: int
+    """Level of the first group; each further group has the next."""
+    noise_seed: int
+    """Key of all sampling noise."""
+    params: SamplingParams
+
+
 @dataclass(kw_only=True, slots=True)
 class _Play:
     """An episode in progress."""
@@ -61,20 +80,12 @@ class AgentProxy:
         self.ctx = CtxManager(chat, agent, response_length=response_length, max_model_len=max_model_len)
         self._special_strings = chat.special_strings if chat else ()
 
-    def rollout(
-        self,
-        environments: EsManager,
-        *,
-        base_seed: int,
-        noise_seed: int,
-        params: SamplingParams,
-        on_episode: Callable[[Episode], None] = lambda _: None,
-    ) -> list[Episode]:
-        """Play every seat once, on the levels from `base_seed`, with sampling noise keyed by `noise_seed`.
+    def rollout(self, environments: EsManager, plan: RolloutPlan, on_episode: OnEpisode = ignore) -> list[Episode]:
+        """Play every seat once.
 
         `on_episode` is called as episodes end; the result is in the order of the seats.
         """
-        plays = [self._start(seat) for seat in environments.reset(base_seed)]
+        plays = [self._start(seat) for seat in environments.reset(plan.base_seed)]
         running: dict[Future[None], tuple[int, PendingTurn]] = {}
         num_open = num_replies = 0
 
@@ -83,7 +94,7 @@ class AgentProxy:
             nonlocal num_open, num_replies
             play = plays[session]
             if self._prepare(play):
-                self.engine.submit(self._request(session, play, noise_seed, params))
+                self.engine.submit(self._request(session, play, plan))
                 num_replies += 1
             else:
                 self.engine.release(session)
@@ -149,15 +160,15 @@ class AgentProxy:
         play.prompt = prompt
         return True
 
-    def _request(self, session: int, play: _Play, noise_seed: int, params: SamplingParams) -> Request:
+    def _request(self, session: int, play: _Play, plan: RolloutPlan) -> Request:
         assert play.prompt is not None
         seat, turn = play.seat, len(play.episode.turns)
         return Request(
             session=session,
             prompt_ids=play.prompt.context_ids,
             messages=play.prompt.messages,
-            params=params,
-            seed=fixed_hash(noise_seed, seat.seed, seat.group_id, seat.member, turn),
+            params=plan.params,
+            seed=fixed_hash(plan.noise_seed, seat.seed, seat.group_id, seat.member, turn),
         )
 
     def _read_reply(self, play: _Play, completion: Completion) -> PendingTurn | None:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from ragen.config.schema import Config
 from ragen.engine.base import Request
 from ragen.engine.scripted import ScriptedEngine
+from ragen.llm_agent.agent_proxy import RolloutPlan
 from ragen.llm_agent.build import build_proxy, sampling_params
 from ragen.llm_agent.chat import Chat
 from ragen.llm_agent.es_manager import EsManager, Seat
@@ -60,4 +61,4 @@ def play_policy(
     engine = ScriptedEngine(reply, chat.tokenizer if chat else None)
     proxy = build_proxy(config, engine, chat)
     params = sampling_params(config, chat, is_validation=False)
-    return proxy.rollout(environments, base_seed=base_seed, noise_seed=seed, params=params)
+    return proxy.rollout(environments, RolloutPlan(base_seed=base_seed, noise_seed=seed, params=params))

@@ -13,6 +13,7 @@ from ragen.diagnostics.collapse import CollapseDetector
 from ragen.diagnostics.gradient_reporter import GradientReporter
 from ragen.errors import Interrupted, NotFinite
 from ragen.learners.batch import Batch
+from ragen.llm_agent.agent_proxy import RolloutPlan
 from ragen.llm_agent.build import sampling_params
 from ragen.llm_agent.es_manager import EsManager
 from ragen.llm_agent.metrics import rollout_metrics
@@ -229,13 +230,13 @@ class AgentTrainer:
     def rollout(self, step: int) -> list[Episode]:
         """Fresh levels for every step; levels and noise follow from the seed and the step alone."""
         with self.timers("gen"):
-            return self.workers.rollout(
-                self.environments,
+            plan = RolloutPlan(
                 base_seed=self.train_seed + (step - 1) * self.environments.num_groups,
                 noise_seed=fixed_hash(self.train_seed, "training", step),
                 params=sampling_params(self.config, self.workers.chat, is_validation=False),
-                on_episode=self.trackers.begin_episodes(len(self.environments.seats)),
             )
+            on_episode = self.trackers.begin_episodes(len(self.environments.seats))
+            return self.workers.rollout(self.environments, plan, on_episode)
 
     def filter(self, episodes: Sequence[Episode]) -> tuple[list[Group], FilterResult]:
         """The groups that lost no episode, and what the filter keeps of them."""

@@ -10,6 +10,7 @@ from statistics import fmean, pstdev
 from ragen.algorithms.statistics import best_of, worst_of
 from ragen.config.schema import Config
 from ragen.engine.base import SamplingParams
+from ragen.llm_agent.agent_proxy import RolloutPlan
 from ragen.llm_agent.build import sampling_params
 from ragen.llm_agent.es_manager import EsManager
 from ragen.llm_agent.metrics import rollout_metrics, success_intervals
@@ -47,11 +48,8 @@ class Validator:
 
     def _play(self, params: SamplingParams, repeat: int) -> list[Episode]:
         seed = self.config.seed.val
-        noise_seed = fixed_hash(seed, "validation", repeat)
-        on_episode = self.begin_episodes(len(self.environments.seats))
-        return self.workers.rollout(
-            self.environments, base_seed=seed, noise_seed=noise_seed, params=params, on_episode=on_episode
-        )
+        plan = RolloutPlan(base_seed=seed, noise_seed=fixed_hash(seed, "validation", repeat), params=params)
+        return self.workers.rollout(self.environments, plan, self.begin_episodes(len(self.environments.seats)))
 
     def close(self) -> None:
         self.environments.close()

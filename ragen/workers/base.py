@@ -8,9 +8,9 @@ from typing import Any, Protocol
 
 from torch import Tensor
 
-from ragen.engine.base import SamplingParams
 from ragen.learners.batch import Batch
 from ragen.learners.gradients import Gradient
+from ragen.llm_agent.agent_proxy import OnEpisode, RolloutPlan, ignore
 from ragen.llm_agent.chat import Chat
 from ragen.llm_agent.es_manager import EsManager
 from ragen.types import Episode, Metrics
@@ -24,18 +24,10 @@ class Workers(Protocol):
     @property
     def chat(self) -> Chat | None: ...
 
-    def rollout(
-        self,
-        environments: EsManager,
-        *,
-        base_seed: int,
-        noise_seed: int,
-        params: SamplingParams,
-        on_episode: Callable[[Episode], None] = lambda _: None,
-    ) -> list[Episode]:
-        """Play every seat of `environments` once, on the levels from `base_seed`; in the order of the seats.
+    def rollout(self, environments: EsManager, plan: RolloutPlan, on_episode: OnEpisode = ignore) -> list[Episode]:
+        """Play every seat of `environments` once, in the order of the seats.
 
-        `on_episode` hears of each episode as it ends, or of all of them when several processes have played.
+        `on_episode` is called as episodes end, or with all of them when several processes have played.
         """
         ...
 

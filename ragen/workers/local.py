@@ -10,14 +10,13 @@ import torch
 from torch import Tensor
 
 from ragen.config.schema import Config
-from ragen.engine.base import SamplingParams
 from ragen.learners.actor import Actor, score_logprobs
 from ragen.learners.batch import Batch
 from ragen.learners.critic import Critic
 from ragen.learners.cross_scoring import cross_logprobs
 from ragen.learners.gradients import Gradient, component_gradients
 from ragen.learners.reference import Reference
-from ragen.llm_agent.agent_proxy import AgentProxy, refuse_when_nothing_fits
+from ragen.llm_agent.agent_proxy import AgentProxy, OnEpisode, RolloutPlan, ignore, refuse_when_nothing_fits
 from ragen.llm_agent.chat import Chat
 from ragen.llm_agent.es_manager import EsManager
 from ragen.modeling.lora import has_adapter, merged_state
@@ -45,20 +44,10 @@ class LocalWorkers:
     def chat(self) -> Chat | None:
         return self.agent.chat
 
-    def rollout(
-        self,
-        environments: EsManager,
-        *,
-        base_seed: int,
-        noise_seed: int,
-        params: SamplingParams,
-        on_episode: Callable[[Episode], None] = lambda _: None,
-    ) -> list[Episode]:
+    def rollout(self, environments: EsManager, plan: RolloutPlan, on_episode: OnEpisode = ignore) -> list[Episode]:
         """Play every environment once. The engine's cache goes afterwards: updates need its memory and make it stale,
         and every rollout starts from the same state, whatever came before."""
-        episodes = self.agent.rollout(
-            environments, base_seed=base_seed, noise_seed=noise_seed, params=params, on_episode=on_episode
-        )
+        episodes = self.agent.rollout(environments, plan, on_episode)
         self.agent.engine.end_rollout()
         refuse_when_nothing_fits(episodes)
         return episodes

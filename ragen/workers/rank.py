@@ -16,14 +16,13 @@ from torch import Tensor
 from ragen.config.schema import Config, EnvConfigsConfig, EnvSetConfig
 from ragen.distributed.sharding import Whole, gathered_state, load_optimizer
 from ragen.distributed.team import Rank, ShardTeam
-from ragen.engine.base import SamplingParams
 from ragen.learners.actor import Actor, score_logprobs
 from ragen.learners.batch import Batch
 from ragen.learners.critic import Critic
 from ragen.learners.cross_scoring import cross_logprobs
 from ragen.learners.learner import OPTIMIZER_FILE, save_model
 from ragen.learners.reference import Reference
-from ragen.llm_agent.agent_proxy import AgentProxy
+from ragen.llm_agent.agent_proxy import AgentProxy, RolloutPlan
 from ragen.llm_agent.es_manager import EsManager
 from ragen.modeling.finite import save_tensors
 from ragen.types import Episode, Metrics
@@ -50,15 +49,7 @@ class RankWorkers(LocalWorkers):
         self.rank, self.wholes = rank, wholes
         self._environments: dict[tuple[tuple[int, str], ...], EsManager] = {}
 
-    def play(
-        self,
-        groups: Sequence[tuple[int, str]],
-        group_size: int,
-        *,
-        base_seed: int,
-        noise_seed: int,
-        params: SamplingParams,
-    ) -> list[Episode]:
+    def play(self, groups: Sequence[tuple[int, str]], group_size: int, plan: RolloutPlan) -> list[Episode]:
         """Play some groups of a rollout, given by number and tag. Levels and noise follow from the number alone."""
         self.policy()
         if not groups or self.agent.engine.follow():
@@ -66,13 +57,7 @@ class RankWorkers(LocalWorkers):
         key = (*groups, (group_size, "episodes each"))
         if key not in self._environments:
             self._environments[key] = part_of_environments(self.config, groups, group_size)
-        episodes = self.agent.rollout(
-            self._environments[key],
-            base_seed=base_seed,
-            noise_seed=noise_seed,
-            params=params,
-            on_episode=lambda _: self.rank.on_progress(),
-        )
+        episodes = self.agent.rollout(self._environments[key], plan, lambda _: self.rank.on_progress())
         self.agent.engine.end_rollout()
         return episodes
 

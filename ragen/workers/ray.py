@@ -11,10 +11,9 @@ from torch import Tensor
 
 from ragen.config.schema import Config
 from ragen.distributed.ranks import RankCalls, Ranks
-from ragen.engine.base import SamplingParams
 from ragen.learners.batch import Batch
 from ragen.learners.gradients import Gradient
-from ragen.llm_agent.agent_proxy import refuse_when_nothing_fits
+from ragen.llm_agent.agent_proxy import OnEpisode, RolloutPlan, ignore, refuse_when_nothing_fits
 from ragen.llm_agent.build import build_chat
 from ragen.llm_agent.es_manager import EsManager
 from ragen.types import Episode, Metrics
@@ -36,15 +35,7 @@ class RayWorkers(RankCalls):
         self.tokenizer, self.chat = tokenizer, build_chat(config, tokenizer)
         super().__init__(config, builder, ranks, memory_advice=memory_advice, owns_ranks=owns_ranks)
 
-    def rollout(
-        self,
-        environments: EsManager,
-        *,
-        base_seed: int,
-        noise_seed: int,
-        params: SamplingParams,
-        on_episode: Callable[[Episode], None] = lambda _: None,
-    ) -> list[Episode]:
+    def rollout(self, environments: EsManager, plan: RolloutPlan, on_episode: OnEpisode = ignore) -> list[Episode]:
         """Whole groups are dealt out; the answer does not depend on who plays which.
 
         Ranks that share an engine get the same groups, and the first of them has the episodes.
@@ -52,9 +43,8 @@ class RayWorkers(RankCalls):
         groups = list({seat.group_id: seat.tag for seat in environments.seats}.items())
         size, sharing = environments.group_size, self.config.ranks_per_engine
         num_engines = self.world_size // sharing
-        fixed = {"base_seed": base_seed, "noise_seed": noise_seed, "params": params}
         calls = [
-            actor.call.remote("play", number % sharing == 0, groups[number // sharing :: num_engines], size, **fixed)
+            actor.call.remote("play", number % sharing == 0, groups[number // sharing :: num_engines], size, plan)
             for number, actor in enumerate(self.actors)
         ]
         episodes = [episode for part in self.wait("play", calls)[::sharing] for episode in part]

@@ -11,7 +11,7 @@ from ragen.config.schema import AgentProxyConfig, EnvConfigsConfig, EnvSetConfig
 from ragen.engine.base import Completion, Engine, Request, SamplingParams
 from ragen.engine.scripted import ScriptedEngine
 from ragen.env import Env, StepResult
-from ragen.llm_agent.agent_proxy import AgentProxy
+from ragen.llm_agent.agent_proxy import AgentProxy, RolloutPlan
 from ragen.llm_agent.chat import Chat
 from ragen.llm_agent.es_manager import EsManager
 from ragen.types import Episode
@@ -133,7 +133,7 @@ def script(*replies: str | list[int]) -> Callable[[Request], str | list[int]]:
     return reply
 
 
-class RecordingEngine:
+class RecordingEngine(Engine):
     """Passes everything on and remembers it."""
 
     def __init__(self, engine: Engine) -> None:
@@ -190,9 +190,8 @@ def rollout(
         stop_token_ids=chat.stop_token_ids if chat else (),
         stop_strings=("</answer>",),
     )
-    return proxy.rollout(
-        seats or make_seats(), base_seed=base_seed, noise_seed=noise_seed, params=params, on_episode=on_episode
-    )
+    plan = RolloutPlan(base_seed=base_seed, noise_seed=noise_seed, params=params)
+    return proxy.rollout(seats or make_seats(), plan, on_episode)
 
 
 def play(*replies: str, tag: EnvTag | None = None, **agent: Any) -> Episode:

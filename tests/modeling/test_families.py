@@ -6,7 +6,7 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, MistralConfig
 
-from ragen.engine.graph.fused import why_not
+from ragen.engine.graph.fused import unsupported_reason
 from ragen.modeling import families
 from ragen.modeling.families import FAMILIES, Family, family_of
 from ragen.modeling.fused_layers import fused_layers
@@ -34,21 +34,21 @@ def with_triton(monkeypatch):
 def test_an_unknown_family_runs_as_it_comes(with_triton):
     model = mistral()
     assert family_of(model.config) == Family()
-    assert why_not(model) == "the family mistral is not described"
+    assert unsupported_reason(model) == "the family mistral is not described"
     assert num_replaced(model) == 0
 
 
 def test_a_family_for_decoding_keeps_its_own_layers_in_training(with_triton, monkeypatch):
     monkeypatch.setitem(families.FAMILIES, "mistral", Family(has_graph_decoder=True))
     model = mistral()
-    assert why_not(model) == ""
+    assert unsupported_reason(model) == ""
     assert num_replaced(model) == 0
 
 
 def test_a_family_for_training_is_not_decoded(with_triton, monkeypatch):
     monkeypatch.setitem(families.FAMILIES, "mistral", Family(has_fused_training=True))
     model = mistral()
-    assert why_not(model) != ""
+    assert unsupported_reason(model) != ""
     # In each of two layers: attention, MLP and two norms; and the last norm.
     assert num_replaced(model) == 2 * 4 + 1
 

@@ -1,1 +1,4 @@
-"""Servers that speak the OpenAI or Anthropic protocol as an engine."""
+"""Any server that speaks OpenAI's /chat/completions as an engine: text for evaluation, nothing to train on.
+
+engine.py retries and gives up, protocol.py reads answers, http.py sends, key.py keeps the key out of messages.
+"""

@@ -1,1 +1,4 @@
-"""The engine of CUDA graphs and fused kernels."""
+"""The native engine at the pace of a GPU: captured CUDA graphs, pages of cache, kernels of ragen.modeling.
+
+One more family of models: describe it in ragen/modeling/families.py; fused.py reads its layers.
+"""

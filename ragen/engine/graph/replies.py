@@ -102,7 +102,7 @@ class ReplyTable:
         return bool((self.launched[slots] < self._limit[slots]).all())
 
     def truncation(self, slots: np.ndarray) -> Truncation | None:
-        """Where a reply of these slots is cut by top-p or top-k: the parameters of all."""
+        """The parameters of these slots, where top-p or top-k truncates one of their replies."""
         params = [session.request.params for slot in slots if (session := self.sessions[slot])]
         if not any(p.top_p < 1 or p.top_k > 0 for p in params):
             return None

@@ -1,1 +1,4 @@
-"""The engine in plain PyTorch."""
+"""The engine in plain PyTorch: any Hugging Face decoder, on the actor's own weights, on any device.
+
+build.py picks the graph engine instead where that can run the model.
+"""

@@ -2,13 +2,13 @@
 
 vLLM computes logits. A logits processor draws the token from them by the same code and the same noise as the native
 engine, so a reply follows from its seed whatever else is in the batch, log-probs mean the same at every temperature
-and cut, and both engines write the same replies.
+and truncation, and both engines write the same replies.
 
 vLLM holds a copy of the weights. `load_weights` renews it and checks it with a canary: a fixed text that vLLM and the
 trainer's own model both score.
 
 In one of several processes that train together, vLLM joins their process group. Each process has an engine of its own,
-or `tensor_parallel_size` of them share one: a part of the model in each, the same requests to all (see shared.py).
+or `tensor_parallel_size` of them share one: a shard of the model in each, the same requests to all (see shared.py).
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ class NoiseSampler(LogitsProcessor):
 
 
 class GroupExecutor(ExecutorWithExternalLauncher):
-    """Runs a part of the model in this process, as a member of the process group that is there."""
+    """Runs a shard of the model in this process, as a member of the process group that is there."""
 
     def _distributed_args(self) -> tuple[str, int, int]:
         # On a CPU the first names the memory through which processes talk, which killed ones leave behind. With a name
