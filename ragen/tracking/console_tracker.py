@@ -137,9 +137,9 @@ class ConsoleTracker:
         self._glance.log(step, metrics)
         self._stage, self._episodes = "", None
         if self._style == "full":
-            self.say(step_line(step, metrics))
+            self.announce(step_line(step, metrics))
         elif self._live is None:
-            self.say(self._line())
+            self.announce(self._line())
         self._validation = None
 
     def log_table(self, step: int, name: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
@@ -150,7 +150,7 @@ class ConsoleTracker:
         self._validation = overall
         if self._live is not None:
             listed = ", ".join(f"{tag} {show_estimate(success)}" for tag, success in successes.items())
-            self.say(f"{self._now():%H:%M:%S} validation at step {step}: {listed}")
+            self.announce(f"{self._now():%H:%M:%S} validation at step {step}: {listed}")
 
     def stage(self, name: str) -> None:
         self._stage, self._stage_since, self._episodes = name, self._clock(), None
@@ -163,7 +163,7 @@ class ConsoleTracker:
         if self._episodes is not None:
             self._episodes = (self._episodes[0] + 1, self._episodes[1])
 
-    def say(self, text: str) -> None:
+    def announce(self, text: str) -> None:
         """Lines that stay, above the live display."""
         if self._live is None:
             # Not through rich, which would fold a long line.

@@ -196,10 +196,10 @@ class Trackers:
         """The success of a validation by environment, and of all of them."""
         self._show("validated", step, successes, overall)
 
-    def say(self, text: str) -> None:
+    def announce(self, text: str) -> None:
         """Lines that stay on the screen, above the live display where there is one."""
         if "console" in self._trackers:
-            self._show("say", text)
+            self._show("announce", text)
         else:
             print(text, flush=True)
 

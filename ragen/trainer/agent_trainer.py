@@ -55,7 +55,7 @@ class AgentTrainer:
         assert config.seed.train is not None, "the seed is drawn before"
         self.train_seed, self.start_step = config.seed.train, start_step
         self.held = ExitStack()
-        """What is given back when the run ends: the lock of its folder."""
+        """What is released when the run ends: the lock of its folder."""
         self.signals = Signals()
         self.environments = EsManager(config.es_manager.train, config.custom_envs)
         self.validate = Validator(config, workers, begin_episodes=trackers.begin_episodes)
@@ -96,7 +96,7 @@ class AgentTrainer:
     # --- the run ----------------------------------------------------------------------------------------------------
 
     def fit(self) -> Ending:
-        """Run to the end and tell how it ended; status.json is written and the trackers are closed in any case."""
+        """Run to the end and report how it ended; status.json is written and the trackers are closed in any case."""
         with self.held, self.signals, self.trackers:
             try:
                 try:

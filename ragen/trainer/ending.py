@@ -1,6 +1,6 @@
-"""What is said when a run ends: state, reason, validation before and after, folder, checkpoint, the next command.
+"""The report at the end of a run: state, reason, validation before and after, folder, checkpoint, the next command.
 
-Everything but the reason is read from the run directory, so that it can be said of a run that ended long ago.
+Everything but the reason is read from the run directory, so that it can be made of a run that ended long ago.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class Cause:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Ending:
-    """All that is said at the end of a run."""
+    """The report at the end of a run."""
 
     cause: Cause
     exit_code: int

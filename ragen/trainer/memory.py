@@ -99,7 +99,7 @@ def estimate_memory(
 
     On a GPU weights are bfloat16, their float32 copies and moments cost 12 bytes for each trained parameter, and the
     cache is held below rollout.gpu_memory_utilization. On a CPU everything is float32 and there are no copies.
-    Several devices hold a part each, a whole policy to play with, and the layer of a pass that is gathered. Parts of
+    Several devices hold a shard each, a whole policy to play with, and the layer of a pass that is gathered. Shards of
     an offloaded model are in the CPU's memory; on a CPU that changes nothing.
     """
     from ragen.modeling.families import family_of
@@ -107,7 +107,7 @@ def estimate_memory(
     is_cuda = device_memory is not None
     bytes_per_value = 2 if is_cuda else 4
     trained = num_parameters if config.lora.rank == 0 else _adapter_size(config.lora.rank, model_config)
-    # Weights of a GPU that are trained as a whole exist in parts as float32 only, which is counted with the optimizer.
+    # Sharded weights of a GPU, without adapters, exist in float32 only, which is counted with the optimizer.
     is_rounded = is_cuda and config.lora.rank == 0
 
     rollout, actor = config.actor_rollout_ref.rollout, config.actor_rollout_ref.actor

@@ -67,7 +67,7 @@ class Recorder:
         before, signs = self.signs.get(kind), read_signs(episodes)
         self.signs[kind] = signs
         if signs.trouble is not None and signs.trouble.is_fault and (before is None or before.trouble is None):
-            self.trackers.say(f"{kind}: {signs.trouble}")
+            self.trackers.announce(f"{kind}: {signs.trouble}")
 
 
 def _conversation(episode: Episode) -> str:

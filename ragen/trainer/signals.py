@@ -24,7 +24,7 @@ REPEAT_S = 1.0
 
 
 class Signals:
-    """Obeys the signals while it is entered. Outside the main thread it does nothing."""
+    """Handles the signals while it is entered. Outside the main thread it does nothing."""
 
     def __init__(self) -> None:
         self._before: dict[int, Any] = {}
@@ -39,13 +39,15 @@ class Signals:
             before = signal.getsignal(number)
             if before is not signal.SIG_IGN:  # nohup, and SIGINT below a shell's `&`
                 self._before[number] = before
-                signal.signal(number, self._hear)
+                signal.signal(number, self._on_signal)
         return self
 
     def __exit__(self, *_: object) -> None:
         while self._before:
             number, before = self._before.popitem()
-            if signal.getsignal(number) == self._hear:  # else Ray, which ended meanwhile, has put back an older one
+            if (
+                signal.getsignal(number) == self._on_signal
+            ):  # else Ray, which ended meanwhile, has put back an older one
                 signal.signal(number, before if before is not None else signal.SIG_DFL)
 
     @contextmanager
@@ -60,24 +62,24 @@ class Signals:
             pending, self._pending = self._pending, None
             raise pending
 
-    def _hear(self, number: int, _: FrameType | None) -> None:
+    def _on_signal(self, number: int, _: FrameType | None) -> None:
         now = time.monotonic()
         if self._came_at is not None:
             if now - self._came_at > REPEAT_S:
                 _end_at_once(number)
             return
         self._came_at = now
-        _say(f"{signal.Signals(number).name}: ending; a second signal ends the run at once.")
+        _write_message(f"{signal.Signals(number).name}: ending; a second signal ends the run at once.")
         if self._depth == 0:
             raise Interrupted(number)
         self._pending = Interrupted(number)
 
 
 def _end_at_once(number: int) -> None:
-    _say("Ended at once.")
+    _write_message("Ended at once.")
     signal.signal(number, signal.SIG_DFL)
     os.kill(os.getpid(), number)
 
 
-def _say(text: str) -> None:
+def _write_message(text: str) -> None:
     os.write(2, f"{text}\n".encode())  # the signal may have come in the middle of a print

@@ -1,6 +1,6 @@
 """Where a run starts: from scratch, from a checkpoint, or not at all. Known before torch is loaded.
 
-Everything that can be wrong with a configuration or a checkpoint folder is said here, at once.
+Everything that can be wrong with a configuration or a checkpoint folder is reported here, at once.
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ class Validator:
     def __init__(
         self, config: Config, workers: Workers, *, begin_episodes: Callable[[int], Callable[[Episode], None]]
     ) -> None:
-        """`begin_episodes` hears how many episodes a rollout has; what it returns hears of each as it ends."""
+        """`begin_episodes` gets the number of episodes of a rollout; what it returns gets each of them as it ends."""
         self.config, self.workers, self.begin_episodes = config, workers, begin_episodes
         self.environments = EsManager(config.es_manager.val, config.custom_envs)
 

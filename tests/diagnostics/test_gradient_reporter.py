@@ -1,7 +1,6 @@
 """Gradient analysis: buckets, gradients against a slow twin, and no trace left in training."""
 
 import json
-import math
 
 import pytest
 import torch
@@ -235,69 +234,3 @@ def test_an_empty_training_step_is_analysed_on_the_separate_batch(tmp_path):
     assert row["rollout/empty_after_filter"] == row["grad_analysis/empty_after_filter"] == 1
     assert "grad_norm/all/task" not in row
     assert row["grad_norm_prefilter/all/sample_count"] == 15
-
-
-def test_exit_comes_before_the_actor_update_the_checkpoint_and_the_validation(tmp_path):
-    run = train(tmp_path, EVERY_STEP, "trainer.exit_after_gradient_analysis=True", "trainer.save_freq=1", env=LAKE)
-    assert list(run.metrics) == [0, 1]
-    row = run.metrics[1]
-    assert row["trainer/exited_after_gradient_analysis"] == 1
-    assert "actor/pg_loss" not in row and "val-env/FrozenLake/success" not in row
-    assert "critic/vf_loss" in row
-    assert run.checkpoints == []
-    assert run.status["state"] == "finished" and run.status["reason"] == "exit_after_gradient_analysis"
-
-
-def test_a_checkpoint_of_weights_can_be_probed_at_its_own_step(tmp_path):
-    weights_only = [f"{role}.checkpoint.save_contents=[model]" for role in (ACTOR, "critic")]
-    saved = train(
-        tmp_path / "run",
-        *weights_only,
-        "trainer.save_freq=100",
-        "trainer.save_at_gradient_analysis=True",
-        "trainer.gradient_analysis_every=2",
-        "trainer.total_training_steps=3",
-        "trainer.max_actor_ckpt_to_keep=null",
-        "trainer.max_critic_ckpt_to_keep=null",
-        env=LAKE,
-    )
-    assert saved.checkpoints == ["global_step_1", "global_step_3"]
-    probe = train(
-        tmp_path / "probe",
-        *REGULARIZED,
-        EVERY_STEP,
-        "trainer.resume_mode=resume_path",
-        f"trainer.resume_from_path={tmp_path}/run/global_step_3",
-        "trainer.gradient_analysis_only=True",
-        "trainer.exit_after_gradient_analysis=True",
-        "trainer.total_training_steps=3",
-        env=LAKE,
-    )
-    assert list(probe.metrics) == [3]
-    row = probe.metrics[3]
-    assert row["trainer/gradient_analysis_only"] == row["trainer/exited_after_gradient_analysis"] == 1
-    assert row["critic/skipped_for_gradient_analysis_only"] == 1
-    assert row["val-env/FrozenLake/success"] >= 0  # val_before_train
-    assert row["grad_norm/all/task"] > 0 and row["grad_norm/all/entropy"] > 0 and row["grad_norm/all/kl"] > 0
-    assert probe.checkpoints == []
-    assert math.isfinite(sum(value for name, value in row.items() if name.startswith("grad_norm")))
-
-
-def test_resuming_at_step_two_analyses_step_three(tmp_path):
-    """The way of the walkthrough: one more iteration, and out before its update."""
-    train(tmp_path / "run", env=LAKE)
-    probe = train(
-        tmp_path / "probe",
-        EVERY_STEP,
-        "trainer.resume_mode=resume_path",
-        f"trainer.resume_from_path={tmp_path}/run/global_step_2",
-        "trainer.exit_after_gradient_analysis=True",
-        "trainer.total_training_steps=3",
-        "trainer.val_before_train=False",
-        "trainer.save_freq=-1",
-        "trainer.test_freq=-1",
-        env=LAKE,
-    )
-    assert list(probe.metrics) == [3]
-    assert "critic/vf_loss" in probe.metrics[3] and "grad_norm/all/task" in probe.metrics[3]
-    assert isinstance(probe, Run) and probe.checkpoints == []

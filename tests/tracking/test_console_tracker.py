@@ -153,7 +153,7 @@ def test_a_validation_leaves_a_line_on_the_terminal_and_steps_leave_none():
 def test_what_is_said_is_no_markup():
     output = a_terminal()
     tracker = a_tracker(output)
-    tracker.say("[bold]x[/nope] :smile:")
+    tracker.announce("[bold]x[/nope] :smile:")
     tracker.close("finished")
     assert "[bold]x[/nope] :smile:" in written(output)
 

@@ -12,11 +12,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pytest
 from safetensors.torch import load_file
 from torch import Tensor
 
 from ragen.config import Config, load_config
+from ragen.errors import ConfigError
 from ragen.tracking.episodes import read_episodes
+from ragen.tracking.lock import LOCK
 from ragen.tracking.rundir import read_metrics, read_status
 from ragen.types import Episode
 
@@ -106,6 +109,21 @@ def train(root: Path, *changes: str, env: tuple[str, ...] = BANDIT) -> Run:
     assert trainer is not None, "nothing to do"
     trainer.fit()
     return Run(root)
+
+
+def refused(root: Path, *changes: str, env: tuple[str, ...] = LAKE) -> str:
+    """Why a run does not start."""
+    from ragen.trainer.build import build_trainer
+
+    with pytest.raises(ConfigError) as error:
+        build_trainer(small_config(root, *changes, env=env))
+    return str(error.value)
+
+
+def snapshot(root: Path) -> dict[str, tuple[int, bytes]]:
+    """Time and content of every file of a run but its lock."""
+    files = [path for path in root.rglob("*") if path.is_file() and path.name != LOCK]
+    return {str(path): (path.stat().st_mtime_ns, path.read_bytes()) for path in files}
 
 
 def start_process(root: Path, *changes: str, env: tuple[str, ...] = BANDIT, threads: int = 1) -> subprocess.Popen[str]:

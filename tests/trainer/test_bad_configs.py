@@ -1,4 +1,4 @@
-"""Mistakes are told by name, in under two seconds of processor time, before torch is loaded."""
+"""Mistakes are reported by name, in under two seconds of processor time, before torch is loaded."""
 
 import json
 import os
@@ -91,7 +91,7 @@ finally:
 
 
 @pytest.mark.parametrize("changes", ["trainer.test_frequ=5", "trainer.nnodes=2", "model_path=tiny/chess"])
-def test_train_py_tells_a_mistake_in_one_line_within_two_seconds(tmp_path, changes):
+def test_train_py_reports_a_mistake_in_one_line_within_two_seconds(tmp_path, changes):
     before = child_seconds()
     done = subprocess.run(
         [sys.executable, "-c", WATCHED, *overrides(tmp_path / "run", changes)],

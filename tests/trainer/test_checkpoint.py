@@ -12,7 +12,7 @@ from transformers import AutoModelForCausalLM, AutoModelForTokenClassification, 
 from ragen.cli import main
 from ragen.errors import ConfigError, FileError
 from ragen.trainer.build import build_trainer
-from ragen.trainer.checkpoint import BEST, LATEST, find_resume, name_best, rotate, save_checkpoint
+from ragen.trainer.checkpoint import LATEST, find_resume, name_best, rotate, save_checkpoint
 from tests.trainer.runs import Run, small_config, train
 
 GRPO = "algorithm.adv_estimator=grpo"
@@ -186,46 +186,6 @@ def test_rotation_keeps_the_best_beside_the_newest(tmp_path):
     name_best(tmp_path, 3)
     rotate(tmp_path, {"actor": 1, "critic": 1}, latest=3)
     assert list(kept(tmp_path)) == ["global_step_3"]
-
-
-SUCCESS = {0: 0.2, 1: 0.4, 2: 0.1, 3: 0.6, 4: 0.5}
-
-
-def run_with_success(root: Path, *changes: str, success=SUCCESS, num_steps: int = 4) -> Run:
-    """A run whose validations succeed as given."""
-    changes = (
-        GRPO,
-        "trainer.test_freq=1",
-        "trainer.save_freq=4",
-        f"trainer.total_training_steps={num_steps}",
-        *changes,
-    )
-    trainer = build_trainer(small_config(root, *changes))
-    assert trainer is not None
-    play = trainer.validation
-    trainer.validation = lambda step: play(step) | {"val-env/Bandit/success": success[step]}
-    trainer.fit()
-    return Run(root)
-
-
-def test_the_checkpoint_with_the_best_validation_is_kept(tmp_path):
-    run = run_with_success(tmp_path, "trainer.keep_best=True")
-    assert run.checkpoints == ["global_step_3", "global_step_4"]
-    assert (tmp_path / BEST).read_text() == "3\n"
-    longer = {"success": SUCCESS | {5: 0.6, 6: 0.55}, "num_steps": 6}
-    run = run_with_success(tmp_path, "trainer.keep_best=True", **longer)
-    assert run.checkpoints == ["global_step_3", "global_step_6"], "0.6 again is no improvement, also after a resume"
-
-
-def test_by_default_only_the_newest_is_kept(tmp_path):
-    assert run_with_success(tmp_path).checkpoints == ["global_step_4"]
-    assert not (tmp_path / BEST).exists()
-
-
-def test_keeping_the_best_needs_validations_and_checkpoints(tmp_path):
-    for change in ("trainer.save_freq=-1", "trainer.test_freq=0"):
-        with pytest.raises(ConfigError, match="keep_best=True saves after validations"):
-            small_config(tmp_path, "trainer.keep_best=True", change)
 
 
 def test_a_checkpoint_that_finds_no_room_leaves_the_earlier_ones(tmp_path):

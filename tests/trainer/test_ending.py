@@ -12,7 +12,7 @@ from ragen.tracking.rundir import RunDir
 from ragen.trainer.build import build_trainer
 from ragen.trainer.ending import Cause, compose, ended_by, read_ending, stopped, this_command
 from tests.trainer.runs import Run, finish, overrides, small_config, start_process
-from tests.trainer.test_loop import GRPO, NOTHING_KEPT, ROLLOUT
+from tests.trainer.test_agent_trainer import GRPO, NOTHING_KEPT, ROLLOUT
 
 STOP = "trainer.early_stop"
 

@@ -167,7 +167,7 @@ def test_the_command_line_trains_on_two_workers(tmp_path):
     assert run.outcomes[1]["actor/grad_norm"] > 0
 
 
-def test_a_run_that_loses_a_worker_goes_on_from_its_checkpoint(ranks, tmp_path, capfd):
+def test_a_run_that_loses_a_worker_resumes_from_its_checkpoint(ranks, tmp_path, capfd):
     """The worker is killed in step 2; the checkpoint is that of step 1."""
     changes = ("trainer.total_training_steps=3", "trainer.save_freq=1", "trainer.test_freq=0")
     one = train(tmp_path / "one", *changes)

@@ -6,14 +6,22 @@ import shutil
 import time
 
 import pytest
-import yaml
 
-from ragen.errors import ConfigError
-from ragen.tracking.lock import LOCK
 from ragen.trainer.build import build_trainer
-from ragen.trainer.start import plan_start
 from tests.threads import num_threads
-from tests.trainer.runs import BANDIT, LAKE, Run, finish, has_logged, kill_when, small_config, start_process, train
+from tests.trainer.runs import (
+    BANDIT,
+    LAKE,
+    Run,
+    finish,
+    has_logged,
+    kill_when,
+    refused,
+    small_config,
+    snapshot,
+    start_process,
+    train,
+)
 
 ROLLOUT = "actor_rollout_ref.rollout"
 GRPO = "algorithm.adv_estimator=grpo"
@@ -86,7 +94,7 @@ def test_a_resumed_run_equals_the_straight_one(tmp_path, kind, threads):
     assert [json.loads(line)["step"] for line in dropped] == [3]
 
 
-def test_a_run_with_a_drawn_seed_goes_on_with_it(tmp_path):
+def test_a_run_with_a_drawn_seed_keeps_it(tmp_path):
     changes = ["seed.train=null", GRPO, "trainer.total_training_steps=3", "trainer.save_freq=1"]
     interrupted(tmp_path, 2, *changes)
     seed = Run(tmp_path).episodes(1)[0].seed
@@ -104,7 +112,7 @@ def straight(tmp_path_factory) -> Run:
     return train(tmp_path_factory.mktemp("straight"), *KILLED)
 
 
-def test_a_killed_run_goes_on_as_if_nothing_had_happened(tmp_path, straight):
+def test_a_killed_run_resumes_as_if_nothing_had_happened(tmp_path, straight):
     assert kill_when(start_process(tmp_path, *KILLED), lambda: has_logged(tmp_path, 1))
     assert Run(tmp_path).status["state"] == "running"
     code, output = finish(start_process(tmp_path, *KILLED))
@@ -192,11 +200,6 @@ def test_a_run_killed_between_its_last_checkpoint_and_its_end_is_finished_by_the
 # --- what is not resumed
 
 
-def snapshot(root) -> dict[str, tuple[int, bytes]]:
-    files = [path for path in root.rglob("*") if path.is_file() and path.name != LOCK]
-    return {str(path): (path.stat().st_mtime_ns, path.read_bytes()) for path in files}
-
-
 def test_a_finished_run_started_again_ends_at_once_and_changes_nothing(tmp_path, capsys):
     train(tmp_path, GRPO)
     before = snapshot(tmp_path)
@@ -282,12 +285,6 @@ def test_a_killed_run_that_was_started_over_does_not_find_the_old_checkpoints(tm
 # --- checkpoints that are refused
 
 
-def refused(root, *changes: str, env=LAKE) -> str:
-    with pytest.raises(ConfigError) as error:
-        build_trainer(small_config(root, *changes, env=env))
-    return str(error.value)
-
-
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory) -> Run:
     return train(tmp_path_factory.mktemp("finished"), GRPO, env=LAKE)
@@ -340,74 +337,6 @@ def test_weights_alone_are_refused_by_path_but_for_looking_at_them(weights_only,
     [(step, row)] = run.metrics.items()
     assert step == 2 and row["trainer/exited_after_gradient_analysis"] == 1 and "critic/vf_loss" in row
     assert train(tmp_path / "val", *path, "trainer.val_only=True")  # looking at it is fine
-
-
-# --- other settings
-
-
-def test_settings_other_than_those_of_the_checkpoint_are_refused_with_a_list(tmp_path, capsys):
-    train(tmp_path, GRPO)
-    before = snapshot(tmp_path)
-    changes = [
-        "actor_rollout_ref.actor.optim.lr=5e-4",
-        "es_manager.train.group_size=8",
-        "agent_proxy.context_window_mode=single_turn",
-        "trainer.total_training_steps=3",
-    ]
-    message = refused(tmp_path, GRPO, *changes, env=BANDIT)
-    assert "actor_rollout_ref.actor.optim.lr: 0.001 -> 0.0005" in message
-    assert "es_manager.train.group_size: 4 -> 8" in message
-    assert "agent_proxy.context_window_mode: full -> single_turn" in message
-    assert "trainer.resume_with_changes=True" in message and "total_training_steps" not in message
-    assert snapshot(tmp_path) == before, "config.yaml and checkpoints are as they were"
-    capsys.readouterr()
-    train(tmp_path, GRPO, *changes[:1], *changes[3:], "trainer.resume_with_changes=True")
-    output = capsys.readouterr().out
-    assert f"Resuming from step 2 of {tmp_path}." in output
-    assert (
-        f"Settings that differ from those of {tmp_path}:\n  actor_rollout_ref.actor.optim.lr: 0.001 -> 0.0005" in output
-    )
-
-
-OTHER = ["seed.train=4", "algorithm.adv_estimator=rloo", "custom_envs.Bandit.max_actions_per_traj=7"]
-
-
-@pytest.mark.parametrize("change", OTHER)
-def test_a_run_is_not_continued_as_another_one(finished_bandit, change):
-    assert change.split("=")[0] in refused(finished_bandit.path, GRPO, change, env=BANDIT)
-
-
-@pytest.fixture(scope="module")
-def finished_bandit(tmp_path_factory) -> Run:
-    return train(tmp_path_factory.mktemp("bandit"), GRPO)
-
-
-def test_length_cadence_logging_and_hardware_may_change(finished_bandit):
-    changes = ["trainer.save_freq=1", "micro_batch_size_per_gpu=2", "trainer.logger=[console]", "trainer.test_freq=0"]
-    changes += ["actor_rollout_ref.rollout.gpu_memory_utilization=0.5", "trainer.total_training_steps=9"]
-    changes += ["custom_envs.CoordSokoban.max_actions_per_traj=7"]  # not played
-    start = plan_start(small_config(finished_bandit.path, GRPO, *changes))
-    assert start is not None and start.step == 2
-    assert start.notes == (f"Resuming from step 2 of {finished_bandit.path}.",)
-
-
-def test_a_run_of_a_version_without_a_key_of_the_environments_is_continued(finished_bandit, tmp_path):
-    run = shutil.copytree(finished_bandit.path, tmp_path / "run")
-    settings = yaml.safe_load((run / "config.yaml").read_text())
-    for tag in settings["custom_envs"].values():
-        del tag["step_timeout"]
-    (run / "config.yaml").write_text(yaml.safe_dump(settings))
-    start = plan_start(small_config(run, GRPO, "trainer.total_training_steps=3"))
-    assert start is not None and start.step == 2
-    option = "+custom_envs.Bandit.env_config.action_space_start=2"
-    assert "env_config.action_space_start: None -> 2" in refused(run, GRPO, option, env=BANDIT)
-
-
-def test_by_path_other_settings_are_printed_and_accepted(finished_bandit, tmp_path, capsys):
-    path = f"trainer.resume_from_path={finished_bandit.path / 'global_step_2'}"
-    changes = ["seed.train=4", "trainer.total_training_steps=3", "trainer.resume_mode=resume_path", path]
-    assert list(train(tmp_path, GRPO, *changes).metrics) == [3]
-    assert "\n  seed.train: 10000 -> 4\n" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

@@ -159,7 +159,7 @@ def test_a_failing_environment_costs_its_own_group_only(tmp_path, monkeypatch):
     assert first["train/batch_size"] == 8  # the two other groups
     assert second["train/faults/env_errors"] == 0 and second["train/batch_size"] == 12
     [error] = [episode.error for episode in run.episodes(1) if episode.error]
-    assert error.startswith("RuntimeError: the lake has thawed (test_loop.py:")
+    assert error.startswith("RuntimeError: the lake has thawed (test_agent_trainer.py:")
     assert unknown(first) == []
 
 

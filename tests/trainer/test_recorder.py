@@ -1,0 +1,82 @@
+"""What is kept of rollouts: episodes, tables and signs."""
+
+import pytest
+
+from ragen.algorithms.rollout_filter import FilterSettings, RolloutFilter
+from ragen.tracking.rundir import RunDir, read_table, table_steps
+from ragen.tracking.tracker import Trackers
+from ragen.trainer.recorder import Recorder
+from ragen.types import Episode, Status, Turn, group_episodes
+from tests.trainer.runs import small_config, train
+
+GRPO = "algorithm.adv_estimator=grpo"
+
+
+def episode(group_id: int, member: int, reward: float, *, status: Status = Status.OUT_OF_TURNS) -> Episode:
+    reply = {"response_ids": [2], "logprobs": [0.0], "text": f"reply {member}", "stop_reason": "stop"}
+    turn = Turn(user="?", prompt_ids=[1], reward=reward, **reply)
+    level = {"tag": "Bandit", "env_type": "bandit", "group_id": group_id, "member": member, "seed": group_id}
+    if status.is_fault:
+        return Episode(**level, turns=[], status=status, error="ValueError: it broke")
+    return Episode(**level, turns=[turn], status=status)
+
+
+@pytest.fixture
+def trackers(tmp_path):
+    with Trackers([], config={}, run_dir=RunDir(tmp_path), project="p", experiment="e") as opened:
+        yield opened
+
+
+def recorder(trackers: Trackers, *changes: str) -> Recorder:
+    return Recorder(small_config(trackers.run.path, *changes).trainer, trackers)
+
+
+def test_the_tables_hold_every_reward_and_the_fate_of_every_group(trackers, tmp_path):
+    groups = group_episodes([episode(0, 0, 1.0), episode(0, 1, 3.0), episode(1, 0, 2.0), episode(1, 1, 2.0)])
+    kept = RolloutFilter(FilterSettings(strategy="top_k", value=0.5))(groups)
+    recorder(trackers).record_filter(1, kept)
+    recorder(trackers, "trainer.log_group_rv_table=True").record_filter(2, kept)
+    assert read_table(tmp_path, "rollout/reward_table", 1) == (
+        ["group_id", "reward_0", "reward_1"],
+        [[0, 1.0, 3.0], [1, 2.0, 2.0]],
+    )
+    assert table_steps(tmp_path, "rollout/group_rv_table") == [2]
+    columns, rows = read_table(tmp_path, "rollout/group_rv_table", 2)
+    assert columns == ["step", "group_id", "reward_std", "selected"]
+    assert rows == [[2, 0, pytest.approx(2**0.5), True], [2, 1, 0.0, False]]
+
+
+def test_training_episodes_are_written_at_their_interval_and_validations_always(trackers, tmp_path):
+    every_second = recorder(trackers, "trainer.save_episodes_every=2")
+    for step in (1, 2, 3):
+        every_second.record_training(step, [episode(0, 0, 1.0)])
+        every_second.record_validation(step, [episode(0, 0, 1.0)], {})
+    names = sorted(file.name for file in (tmp_path / "episodes").iterdir())
+    assert names == [f"{name}.jsonl.gz" for name in ("train_step_2", "val_step_1", "val_step_2", "val_step_3")]
+
+
+def test_generations_of_a_validation_become_a_table_on_request(trackers, tmp_path):
+    shows_one = recorder(trackers, "trainer.generations_to_log_to_wandb.val=1")
+    shows_one.record_validation(3, [episode(0, 0, 1.0), episode(0, 1, 2.0)], {})
+    columns, rows = read_table(tmp_path, "val/generations", 3)
+    assert columns == ["tag", "seed", "conversation", "score", "success"] and len(rows) == 1
+    assert rows[0][:2] == ["Bandit", 0] and "[assistant]\nreply " in rows[0][2]
+
+
+def test_rollouts_that_are_lost_altogether_are_reported_once(trackers, capsys):
+    lost = [episode(0, member, 0.0, status=Status.ENV_ERROR) for member in range(2)]
+    keeps = recorder(trackers)
+    for step in (1, 2):
+        keeps.record_training(step, lost)
+    said = capsys.readouterr().out
+    assert said.count("train: the environment raised in all 2 episodes: ValueError: it broke") == 1
+    assert keeps.signs["train"].trouble is not None and "val" not in keeps.signs
+
+
+def test_a_second_folder_receives_the_episodes(tmp_path):
+    second = [f"trainer.rollout_data_dir={tmp_path / 'train'}", f"trainer.validation_data_dir={tmp_path / 'val'}"]
+    run = train(tmp_path / "run", GRPO, *second, "trainer.save_episodes_every=0")
+    names = [file.name for file in sorted((tmp_path / "train" / "episodes").iterdir())]
+    assert names == ["train_step_1.jsonl", "train_step_2.jsonl"]
+    assert len(list((tmp_path / "val" / "episodes").iterdir())) == 2
+    assert not list(run.path.glob("episodes/train_*"))
