@@ -97,17 +97,15 @@ class RolloutFilter:
     def __call__(self, groups: Sequence[Group]) -> FilterResult:
         """Score, choose and measure."""
         metric = METRICS[self.settings.metric]
-        rewards = [[episode.score for episode in group.episodes] for group in groups]
-        values = rewards
-        if metric.quantity != "reward":
-            values = [[QUANTITIES[metric.quantity](episode) for episode in group.episodes] for group in groups]
+        rewards = [[QUANTITIES["reward"](episode) for episode in group.episodes] for group in groups]
+        values = [[QUANTITIES[metric.quantity](episode) for episode in group.episodes] for group in groups]
         group_scores = [float(metric.summarize(row)) for row in values]
         selected = select(group_scores, self.settings)
         kept = sorted(selected)
         # The statistics of the rewards are wanted whatever the filter looks at: early stopping reads them.
-        metrics = _statistics(values, kept, "") | _statistics(rewards, kept, "reward_")
-        if metric.quantity != "reward":
-            metrics |= _statistics(values, kept, f"{metric.quantity}_")
+        metrics: Metrics = {}
+        for family, rows in {"": values, "reward_": rewards, f"{metric.quantity}_": values}.items():
+            metrics |= _statistics(rows, kept, family)
         kept_ratio = len(kept) / len(groups) if groups else 0.0
         metrics |= {
             "filter_kept_count": float(len(kept)),

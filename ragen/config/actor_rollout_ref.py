@@ -1,4 +1,7 @@
-"""Keys of the models: actor, reference, rollout and critic."""
+"""Keys of the models: actor, reference, rollout and critic.
+
+Tested in tests/config/test_validate.py.
+"""
 
 from dataclasses import dataclass
 from typing import Annotated, Literal

@@ -1,4 +1,7 @@
-"""Keys of the algorithm and of the training loop."""
+"""Keys of the algorithm and of the training loop.
+
+Tested in tests/config/test_schema.py.
+"""
 
 from dataclasses import dataclass
 from typing import Annotated, Literal

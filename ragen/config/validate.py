@@ -1,9 +1,9 @@
 """Checks between keys, done once at start. Each message names the key, its value and the way out."""
 
-import math
 from collections.abc import Callable, Iterator
 from operator import attrgetter
 
+from ragen.config.bounds import Bound
 from ragen.config.schema import Config, EnvSetConfig
 from ragen.config.strict import did_you_mean
 from ragen.errors import ConfigError
@@ -13,13 +13,13 @@ ACTOR, ROLLOUT = "actor_rollout_ref.actor", "actor_rollout_ref.rollout"
 MOST_EPISODES = 10**6
 """Of one rollout: each holds an environment, a conversation and a cache."""
 
-FILTER_VALUES: dict[str, tuple[Callable[[float], bool], str]] = {
-    "top_p": (lambda v: 0 < v <= 1, "above 0 and at most 1, the share of the score mass to keep"),
-    "top_k": (lambda v: 0 < v <= 1, "above 0 and at most 1, the share of the groups to keep"),
-    "top_k_abs": (lambda v: v >= 1 and v == int(v), "a whole number of groups, 1 or more"),
-    "min_p": (lambda v: 0 <= v <= 1, "from 0 to 1, the share of the best score a group must reach"),
-    "z_score": (math.isfinite, "a finite number of standard deviations above the mean"),
+FILTER_VALUES = {
+    "top_p": Bound(lambda v: 0 < v <= 1, "With top_p: above 0 and at most 1, the share of the score mass to keep."),
+    "top_k": Bound(lambda v: 0 < v <= 1, "With top_k: above 0 and at most 1, the share of the groups to keep."),
+    "top_k_abs": Bound(lambda v: v >= 1 and v == int(v), "With top_k_abs: a whole number of groups, 1 or more."),
+    "min_p": Bound(lambda v: 0 <= v <= 1, "With min_p: from 0 to 1, the share of the best score a group must reach."),
 }
+"""rollout_filter_strategy -> what rollout_filter_value must be; z_score takes any number of standard deviations."""
 
 
 def validate(config: Config) -> None:
@@ -91,9 +91,8 @@ def check_gpus(config: Config) -> None:
 def check_filter(config: Config) -> None:
     rollout = config.actor_rollout_ref.rollout
     strategy, value = rollout.rollout_filter_strategy, rollout.rollout_filter_value
-    is_valid, wanted = FILTER_VALUES[strategy]
-    if not is_valid(value):
-        raise ConfigError(f"{ROLLOUT}.rollout_filter_value is {value}. With {strategy} it must be {wanted}.")
+    if strategy in FILTER_VALUES:
+        FILTER_VALUES[strategy].check(value, f"{ROLLOUT}.rollout_filter_value")
     is_off = strategy == "top_p" and value == 1 and rollout.rollout_filter_include_zero
     if config.es_manager.train.group_size == 1 and rollout.rollout_filter_metric.endswith("variance") and not is_off:
         raise ConfigError(

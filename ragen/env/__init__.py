@@ -1,4 +1,14 @@
-"""Text environments: what they are (`base`), which there are (`registry`), how any of them is tested (`checker`)."""
+"""Text environments: what they are (base.py), which there are (registry.py), how any of them is tested (checker.py).
+
+board.py, bits.py, picture.py   boards of cells: FrozenLake and Sokoban
+arms.py                         one pull of a named arm: the two bandits
+gymnasium.py, success_rule.py   any Gymnasium environment with discrete actions
+boundary.py                     calls into environments that others wrote; only checked values come back
+
+One more environment: a folder with env.py (a config dataclass with defaults, and `reset`, `step`, `render`, `actions`),
+a line in registry.REGISTRY and an entry in config/envs.yaml. The checker tests it from then on; see
+docs/environments.md.
+"""
 
 from ragen.env.base import Env, StepResult
 from ragen.env.checker import check_env

@@ -1,6 +1,6 @@
 """One pull of one of two named arms: what the bandits share.
 
-Tested in tests/env/test_bandits.py.
+Tested in tests/env/test_bandit_env.py and tests/env/test_two_armed_bandit_env.py.
 """
 
 from __future__ import annotations

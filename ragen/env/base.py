@@ -1,4 +1,7 @@
-"""What every environment is: reset, step, render, and the texts a prompt needs."""
+"""What every environment is: reset, step, render, and the texts a prompt needs.
+
+Tested in tests/env/test_checker.py.
+"""
 
 from __future__ import annotations
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -236,9 +235,8 @@ def build_settings(overrides: Sequence[str], *, base: Mapping[str, Any]) -> Filt
             raise ConfigError(f"{word!r} is no override. Write KEY=VALUE, for example rollout_filter_value=0.5.")
         values[key.rpartition(".")[2].removeprefix(PREFIX)] = _scalar(text)
     settings = build_dataclass(FilterSettings, values)
-    is_valid, wanted = FILTER_VALUES.get(settings.strategy, (math.isfinite, "a finite number"))
-    if not is_valid(settings.value):
-        raise ConfigError(f"{PREFIX}value is {settings.value}. With {settings.strategy} it must be {wanted}.")
+    if settings.strategy in FILTER_VALUES:
+        FILTER_VALUES[settings.strategy].check(settings.value, f"{PREFIX}value")
     return settings
 
 

@@ -10,11 +10,8 @@ import yaml
 
 pytest.importorskip("gymnasium")
 
-import numpy as np
-
 from ragen.env import StepResult, check_env, make_env
 from ragen.env.gymnasium import GymnasiumConfig, GymnasiumEnv
-from ragen.env.success_rule import parse_rule
 from ragen.errors import ConfigError, MissingExtra
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "gymnasium_env.py"
@@ -113,26 +110,6 @@ def push_right(config: dict) -> StepResult:
 )
 def test_a_falling_cart_pole_is_a_success_only_where_the_rule_says_so(config, success):
     assert push_right(config).info["success"] == success
-
-
-@pytest.mark.parametrize(
-    ("rule", "info", "is_success"),
-    [
-        ("info.won", {"won": True}, True),
-        ("info.won", {"won": np.bool_(False)}, False),
-        ("info.won", {}, False),
-        ("info.distance < 0.1", {"distance": np.float32(0.05)}, True),
-        ("info.distance<0.1 and reward>=2", {"distance": 0.05}, True),
-        ("reward == 3", {}, False),
-    ],
-)
-def test_a_rule_reads_the_sum_of_rewards_and_the_info(rule, info, is_success):
-    assert parse_rule(rule, "success")(reward=2.0, is_terminated=False, info=info) is is_success
-
-
-def test_a_success_that_is_no_number_is_an_error():
-    with pytest.raises(ValueError, match="finite"):
-        parse_rule("info.won", "success")(reward=0.0, is_terminated=True, info={"won": float("nan")})
 
 
 def test_a_method_that_is_overridden_needs_no_rule():

@@ -1,4 +1,4 @@
-"""What is trained is what was sampled: samples against everything the engine was asked and answered."""
+"""The tokens that are trained on are the tokens that were sampled, with their log-probs, in every mode and template."""
 
 from __future__ import annotations
 
@@ -27,6 +27,8 @@ from tests.llm_agent.templates import family_tokenizer
 
 MODES = [("full", -1), ("limited_multi_turn", 1), ("limited_multi_turn", 2), ("limited_multi_turn", -1)]
 MODES += [("single_turn", 1), ("single_turn", 2), ("single_turn", -1)]
+
+
 REAL_TAGS = ("Bandit", "TwoArmedBandit", "CoordSokoban", "CoordFrozenLake")
 
 
@@ -161,36 +163,3 @@ def test_rollouts_of_a_model_repeat_with_the_seed_and_change_with_the_noise():
     assert replies(noise_seed=1, max_num_seqs=2) == first
     assert replies(noise_seed=2, max_num_seqs=8) != first
     assert len({tuple(reply) for reply in first}) == 8
-
-
-# Scores
-
-
-def two_turns() -> Episode:
-    [episode] = rollout(
-        ScriptedEngine(lambda request: [5, 6], None),
-        Chat(family_tokenizer("qwen2.5"), forced_prefix="<think>"),
-        agent=make_agent(max_turn=2),
-    )
-    episode.turns[0].reward, episode.turns[1].reward = 1.0, 0.25
-    return episode
-
-
-def test_turn_scores_keep_the_format_penalty():
-    [sample] = to_samples([two_turns()], [99.0], is_full_context=True, use_turn_scores=True)
-    assert sample.turn_scores == [0.9, 0.15]
-    each = to_samples([two_turns()], [99.0], is_full_context=False, use_turn_scores=True)
-    assert [sample.turn_scores for sample in each] == [[0.9], [0.15]]
-
-
-def test_the_score_of_an_episode_stands_at_its_last_reply_or_at_every_turn_of_a_limited_context():
-    [sample] = to_samples([two_turns()], [99.0], is_full_context=True, use_turn_scores=False)
-    assert sample.turn_scores == [0.0, 99.0]
-    each = to_samples([two_turns()], [99.0], is_full_context=False, use_turn_scores=False)
-    assert [sample.turn_scores for sample in each] == [[99.0], [99.0]]
-
-
-def test_an_episode_without_a_reply_is_no_training_sample():
-    episode = replace(two_turns(), turns=[])
-    with pytest.raises(AssertionError, match="incomplete"):
-        to_samples([episode], [0.0], is_full_context=True, use_turn_scores=False)

@@ -1,0 +1,1 @@
+"""Bandit: two arms, one pull; the names tell which arm is the risky one."""

@@ -1,4 +1,7 @@
-"""FrozenLake as a picture."""
+"""FrozenLake as a picture.
+
+Tested in tests/env/test_picture.py.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Sokoban as a picture."""
+"""Sokoban as a picture.
+
+Tested in tests/env/test_picture.py.
+"""
 
 from __future__ import annotations
 

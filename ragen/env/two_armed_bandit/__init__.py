@@ -1,0 +1,1 @@
+"""The two-armed bandit of the base experiments."""

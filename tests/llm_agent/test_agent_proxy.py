@@ -1,4 +1,4 @@
-"""Episodes turn by turn, with replies that are written down and an environment that counts."""
+"""The loop of episodes: turns, ends, sessions and faults, with a scripted engine and a counting environment."""
 
 from __future__ import annotations
 
@@ -19,7 +19,6 @@ from tests.llm_agent.counting import (
     CountingEnv,
     RecordingEngine,
     answer,
-    make_agent,
     make_seats,
     make_tag,
     play,
@@ -32,9 +31,6 @@ from tests.llm_agent.counting import (
 
 def test_the_counting_environment_is_an_environment():
     check_env(partial(CountingEnv, CountingConfig()), seeds=range(3))
-
-
-# How an episode ends
 
 
 def test_counting_to_the_goal_solves_the_level():
@@ -73,118 +69,9 @@ def test_max_turn_replies_are_asked_for_and_no_more():
     assert len(episode.turns) == 4
 
 
-def test_a_turn_executes_at_most_max_actions_per_turn():
-    episode = play(answer("Up || Break || Up || Up"), answer("Down || Down"), max_actions_per_turn=2)
-    assert [turn.executed for turn in episode.turns] == [["Up", "Break"], ["Down", "Down"]]
-    assert [turn.num_dropped_actions for turn in episode.turns] == [2, 0]
-    assert episode.turns[0].penalty == 0.0
-
-
-def test_the_action_budget_ends_an_episode_in_the_middle_of_a_turn():
-    episode = play(answer("Break || Break"), tag=make_tag(max_actions=3))
-    assert episode.status is Status.OUT_OF_ACTIONS
-    assert [turn.executed for turn in episode.turns] == [["Break", "Break"], ["Break"]]
-    assert episode.turns[1].num_dropped_actions == 1
-    assert episode.num_actions == 3
-
-
-def test_the_last_action_of_the_budget_may_solve_the_level():
-    assert play(answer("Up || Up"), tag=make_tag(max_actions=2, goal=2)).status is Status.SOLVED
-
-
-def test_actions_behind_the_end_of_the_episode_are_not_executed():
-    episode = play(answer("Down || Up"))
-    assert episode.turns[0].executed == ["Down"]
-    assert episode.turns[0].num_dropped_actions == 1
-    assert episode.turns[0].reward == -0.5
-
-
-# Usable and unusable answers
-
-
-def test_action_names_are_read_without_regard_to_case():
-    assert play(answer("up || UP"), answer("uP")).status is Status.SOLVED
-
-
-def test_unknown_actions_are_dropped_and_penalised_once_per_turn():
-    episode = play(answer("Jump || Up || Fly"), answer("Up"), answer("Up"), max_actions_per_turn=3)
-    assert [turn.executed for turn in episode.turns] == [["Up"], ["Up"], ["Up"]]
-    assert [turn.penalty for turn in episode.turns] == [-0.1, 0.0, 0.0]
-    assert episode.turns[0].actions == ["Jump", "Up", "Fly"]
-    assert episode.score == pytest.approx(2.9)
-    assert episode.turns[0].num_dropped_actions == 0
-
-
 def test_a_note_is_shown_only_when_nothing_was_usable():
     episode = play(answer("Jump || Up"), answer("Jump"), answer("Break"))
     assert [INVALID_NOTE in user for user in users(episode)] == [False, False, True, False, False]
-
-
-@pytest.mark.parametrize("reply", ["I would go up.", answer("Jump"), answer(""), answer("|| ||"), "", "</answer>"])
-def test_without_a_known_action_the_environment_is_not_stepped(reply):
-    episode = play(reply, answer("Up"))
-    first, second = episode.turns[:2]
-    assert first.executed == []
-    assert (first.reward, first.penalty) == (0.0, -0.1)
-    assert first.info == {"manager_invalid_action": 1.0}
-    assert second.user.startswith(f"Reward: 0\n{INVALID_NOTE}\nTurn 2\nState:\nlevel 7: count 0\nActions left: 6.")
-    assert second.executed == ["Up"]
-
-
-def test_unusable_answers_cost_turns_but_no_actions():
-    episode = play("well", max_turn=3)
-    assert episode.status is Status.OUT_OF_TURNS
-    assert episode.num_actions == 0
-    assert episode.score == pytest.approx(-0.3)
-
-
-# What the agent is told
-
-
-def test_the_first_prompt_holds_the_task_the_state_and_the_form():
-    episode = play(answer("Up"))
-    assert episode.system == (
-        "You are a helpful assistant.\nCount up.\nCount.\n"
-        "Actions: Up, Down, Break. You have 6 actions, at most 2 per answer, separated by ||."
-    )
-    assert episode.turns[0].user == (
-        "Turn 1\nState:\nlevel 7: count 0\nActions left: 6. Reply with "
-        "<think>your thoughts</think><answer>your actions</answer> in at most 40 tokens."
-    )
-
-
-@pytest.mark.parametrize(
-    ("max_actions", "per_turn", "sentence"),
-    [(1, 2, "You have 1 action."), (4, 1, "You have 4 actions, one per answer.")],
-)
-def test_the_budget_is_told_as_it_is(max_actions, per_turn, sentence):
-    episode = play(answer("Up"), tag=make_tag(max_actions=max_actions), max_actions_per_turn=per_turn)
-    assert episode.system.endswith(sentence)
-
-
-def test_each_prompt_tells_the_reward_of_the_last_turn_and_the_actions_left():
-    episode = play(answer("Up || Down"), answer("Up"), answer("Break"), max_turn=4)
-    assert [user.splitlines()[0] for user in users(episode)] == ["Turn 1", "Reward: 0.5", "Reward: 1", "Reward: 0"]
-    assert ["Actions left: 4" in user for user in users(episode)] == [False, True, False, False]
-
-
-def test_a_reward_that_cancels_out_is_shown_as_zero():
-    class Rounding(CountingEnv):
-        def step(self, action):
-            result = super().step(action)
-            return type(result)(observation="x", reward=-1e-9, is_done=False, info=result.info)
-
-    seats = make_seats()
-    seats.seats[0].env = Rounding(seats.seats[0].env.config)
-    [episode] = rollout(ScriptedEngine(script(answer("Up"))), seats=seats)
-    assert episode.turns[1].user.startswith("Reward: 0\n")
-
-
-def test_without_thoughts_only_an_answer_is_asked_for():
-    episode = play("Up || Up</answer>", "Up</answer>", enable_think=False)
-    assert episode.status is Status.SOLVED
-    assert "Reply with <answer>your actions</answer>" in episode.turns[0].user
-    assert episode.turns[0].text == "<answer>Up || Up</answer>"
 
 
 def test_a_text_engine_that_opens_the_think_block_itself_is_not_given_a_second_one():
@@ -200,51 +87,6 @@ def test_a_text_engine_sees_the_conversation_as_alternating_messages():
         "system", "user", "assistant", "user", "assistant", "user",
     ]  # fmt: skip
     assert list(engine.requests[2].messages) == episode.messages()[:6]
-
-
-@pytest.mark.parametrize(("window", "turns_shown"), [(1, [3]), (2, [2, 3]), (-1, [1, 2, 3]), (9, [1, 2, 3])])
-def test_a_limited_context_shows_the_last_turns_with_their_own_numbers(window, turns_shown):
-    engine = RecordingEngine(ScriptedEngine(script(answer("Break"))))
-    rollout(engine, agent=make_agent("limited_multi_turn", window=window, max_turn=3))
-    asked = [message["content"] for message in engine.requests[2].messages if message["role"] == "user"]
-    assert len(asked) == len(turns_shown)
-    for text, number in zip(asked, turns_shown, strict=True):
-        assert f"Turn {number}\n" in text
-
-
-@pytest.mark.parametrize(("window", "turns_told"), [(1, []), (2, [2]), (-1, [1, 2])])
-def test_a_single_turn_tells_the_earlier_turns_in_a_line_each(window, turns_told):
-    engine = RecordingEngine(ScriptedEngine(script(answer("Up || Down"), "what?", answer("Up"))))
-    rollout(engine, agent=make_agent("single_turn", window=window, max_turn=3))
-    system, user = engine.requests[2].messages
-    assert (system["role"], user["role"]) == ("system", "user")
-    lines = {1: "Turn 1: Up || Down, reward 0.5", 2: "Turn 2: no usable action, reward 0"}
-    told = "".join(f"{lines[number]}\n" for number in turns_told)
-    head = f"Earlier turns:\n{told}" if told else ""
-    assert user["content"].startswith(f"{head}Reward: 0\n{INVALID_NOTE}\nTurn 3\n")
-
-
-# Groups, seeds and order
-
-
-def test_groups_of_consecutive_tags_play_consecutive_levels():
-    seats = make_seats(make_tag(), make_tag(), num_groups=2, group_size=2)
-    episodes = rollout(ScriptedEngine(script(answer("Up"))), seats=seats, base_seed=100)
-    assert [(e.tag, e.group_id, e.member, e.seed) for e in episodes] == [
-        ("tag0", 0, 0, 100), ("tag0", 0, 1, 100), ("tag0", 1, 0, 101), ("tag0", 1, 1, 101),
-        ("tag1", 2, 0, 102), ("tag1", 2, 1, 102), ("tag1", 3, 0, 103), ("tag1", 3, 1, 103),
-    ]  # fmt: skip
-    assert [len(group.episodes) for group in group_episodes(episodes)] == [2, 2, 2, 2]
-
-
-def test_seats_can_be_played_again_on_other_levels():
-    seats = make_seats(num_groups=2)
-    first = rollout(ScriptedEngine(script(answer("Up"))), seats=seats, base_seed=7)
-    other = rollout(ScriptedEngine(script(answer("Up"))), seats=seats, base_seed=9)
-    again = rollout(ScriptedEngine(script(answer("Up"))), seats=seats, base_seed=7)
-    assert again == first
-    assert [episode.seed for episode in other] == [9, 10]
-    assert other[0].turns[0].user != first[0].turns[0].user
 
 
 def by_chance(request: Request) -> str:
@@ -287,9 +129,6 @@ def test_every_session_is_released_once_and_reported_once():
     episodes = rollout(engine, seats=make_seats(num_groups=2, group_size=3), on_episode=ended.append)
     assert sorted(engine.released) == list(range(6))
     assert sorted(map(id, ended)) == sorted(map(id, episodes))
-
-
-# Faults
 
 
 def test_a_level_that_cannot_be_made_ends_its_own_group_only():

@@ -1,6 +1,8 @@
-"""What fits into the context, and what goes when it does not."""
+"""Contexts in the three modes: what is shown, dropped and trained on, and when an episode no longer fits."""
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 import pytest
 
@@ -8,7 +10,9 @@ from ragen.engine.scripted import ScriptedEngine
 from ragen.errors import ConfigError
 from ragen.llm_agent.agent_proxy import refuse_when_nothing_fits
 from ragen.llm_agent.chat import Chat
+from ragen.llm_agent.ctx_manager import to_samples
 from ragen.llm_agent.metrics import rollout_metrics
+from ragen.llm_agent.prompts import INVALID_NOTE
 from ragen.types import Episode, Status, group_episodes
 from tests.llm_agent.counting import (
     CountingConfig,
@@ -122,3 +126,55 @@ def test_text_engines_have_no_token_limit_here():
     engine = ScriptedEngine(script(answer("Break")))
     [episode] = rollout(engine, max_model_len=101, response_length=100, agent=make_agent(max_turn=2))
     assert episode.status is Status.OUT_OF_TURNS
+
+
+@pytest.mark.parametrize(("window", "turns_shown"), [(1, [3]), (2, [2, 3]), (-1, [1, 2, 3]), (9, [1, 2, 3])])
+def test_a_limited_context_shows_the_last_turns_with_their_own_numbers(window, turns_shown):
+    engine = RecordingEngine(ScriptedEngine(script(answer("Break"))))
+    rollout(engine, agent=make_agent("limited_multi_turn", window=window, max_turn=3))
+    asked = [message["content"] for message in engine.requests[2].messages if message["role"] == "user"]
+    assert len(asked) == len(turns_shown)
+    for text, number in zip(asked, turns_shown, strict=True):
+        assert f"Turn {number}\n" in text
+
+
+@pytest.mark.parametrize(("window", "turns_told"), [(1, []), (2, [2]), (-1, [1, 2])])
+def test_a_single_turn_tells_the_earlier_turns_in_a_line_each(window, turns_told):
+    engine = RecordingEngine(ScriptedEngine(script(answer("Up || Down"), "what?", answer("Up"))))
+    rollout(engine, agent=make_agent("single_turn", window=window, max_turn=3))
+    system, user = engine.requests[2].messages
+    assert (system["role"], user["role"]) == ("system", "user")
+    lines = {1: "Turn 1: Up || Down, reward 0.5", 2: "Turn 2: no usable action, reward 0"}
+    told = "".join(f"{lines[number]}\n" for number in turns_told)
+    head = f"Earlier turns:\n{told}" if told else ""
+    assert user["content"].startswith(f"{head}Reward: 0\n{INVALID_NOTE}\nTurn 3\n")
+
+
+def two_turns() -> Episode:
+    [episode] = rollout(
+        ScriptedEngine(lambda request: [5, 6], None),
+        Chat(family_tokenizer("qwen2.5"), forced_prefix="<think>"),
+        agent=make_agent(max_turn=2),
+    )
+    episode.turns[0].reward, episode.turns[1].reward = 1.0, 0.25
+    return episode
+
+
+def test_turn_scores_keep_the_format_penalty():
+    [sample] = to_samples([two_turns()], [99.0], is_full_context=True, use_turn_scores=True)
+    assert sample.turn_scores == [0.9, 0.15]
+    each = to_samples([two_turns()], [99.0], is_full_context=False, use_turn_scores=True)
+    assert [sample.turn_scores for sample in each] == [[0.9], [0.15]]
+
+
+def test_the_score_of_an_episode_stands_at_its_last_reply_or_at_every_turn_of_a_limited_context():
+    [sample] = to_samples([two_turns()], [99.0], is_full_context=True, use_turn_scores=False)
+    assert sample.turn_scores == [0.0, 99.0]
+    each = to_samples([two_turns()], [99.0], is_full_context=False, use_turn_scores=False)
+    assert [sample.turn_scores for sample in each] == [[99.0], [99.0]]
+
+
+def test_an_episode_without_a_reply_is_no_training_sample():
+    episode = replace(two_turns(), turns=[])
+    with pytest.raises(AssertionError, match="incomplete"):
+        to_samples([episode], [0.0], is_full_context=True, use_turn_scores=False)

@@ -1,13 +1,14 @@
-"""The rules, rewards and texts of Sokoban, on levels drawn by hand."""
+"""Sokoban: moves, rewards, texts and options."""
 
 import pytest
 
 from ragen.env import make_env
-from ragen.env.sokoban.env import SokobanSymbols
 from ragen.errors import ConfigError
 from tests.env.helpers import sokoban
 
 UP, DOWN, LEFT, RIGHT = 1, 2, 3, 4
+
+
 CORRIDOR = ("######", "#PX_O#", "######")
 
 
@@ -84,32 +85,11 @@ def test_coord_lists_each_kind_with_zero_based_cells_and_omits_empty_kinds():
     )
 
 
-def test_several_members_of_a_kind_share_a_line():
-    env = sokoban("######", "#OPXO#", "#__X_#", "######", observation_format="coord")
-    assert env.render() == "Board: 4 rows, 6 columns\nTargets: (1, 1), (1, 4)\nBoxes: (1, 3), (2, 3)\nPlayer: (1, 2)"
-
-
 def test_grid_coord_is_the_coordinates_and_then_the_grid():
     env = sokoban(*CORRIDOR, observation_format="grid_coord")
     assert env.render() == (
         "Board: 3 rows, 6 columns\nTargets: (1, 4)\nBoxes: (1, 2)\nPlayer: (1, 1)\nGrid:\n######\n#PX_O#\n######"
     )
-
-
-def test_symbols_of_the_config_reach_the_grid_and_the_notes():
-    symbols = {"wall": "W", "floor": ".", "target": "G", "box_on_target": "C", "box": "B", "player": "A"}
-    env = sokoban(*CORRIDOR, symbols=SokobanSymbols(**symbols, player_on_target="@"))
-    assert env.render() == "WWWWWW\nWAB.GW\nWWWWWW"
-    assert env.notes() == (
-        "The board has 3 rows and 6 columns. Symbols: W wall, . floor, G target, C box on target, B box, A player, "
-        "@ player on target."
-    )
-
-
-def test_coordinates_are_explained_only_where_they_are_shown():
-    assert "Coordinates" not in make_env("sokoban").notes()
-    notes = make_env("sokoban", {"observation_format": "coord"}).notes()
-    assert "(row, col), counted from 0" in notes and "Symbols" not in notes
 
 
 def test_the_members_of_a_group_share_the_level():
@@ -128,16 +108,6 @@ def test_the_hint_of_a_lost_or_solved_level_is_empty():
     env = sokoban("#####", "#PXO#", "#####")
     env.step(RIGHT)
     assert env.hint() == "" and env.solve() == []
-
-
-def test_the_picture_has_sixteen_pixels_a_cell_and_follows_the_state():
-    env = sokoban(*CORRIDOR)
-    before = env.render_rgb()
-    env.step(RIGHT)
-    after = env.render_rgb()
-    assert before.shape == (48, 96, 3) and str(before.dtype) == "uint8"
-    changed = (before != after).any(axis=2)
-    assert changed[16:32, 16:64].any() and not changed[:16].any() and not changed[:, 64:].any()
 
 
 @pytest.mark.parametrize(

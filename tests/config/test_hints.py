@@ -1,0 +1,41 @@
+"""A mistyped key is answered with the key that was meant."""
+
+import pytest
+
+from ragen.config import load_config
+from ragen.errors import ConfigError
+
+
+@pytest.mark.parametrize(
+    ("name", "overrides", "words"),
+    [
+        ("_2_sokobam", [], ["'_2_sokobam'", "Did you mean _2_sokoban?", "quickstart"]),
+        ("base", ["trainer.test_freq"], ["trainer.test_freq", "key=value"]),
+        ("base", ["system.CUDA_VISIBLE_DEVICES=0,1"], ["0,1", "comma", "\"'0,1'\"", "[0,1]"]),
+        ("base", ["agent_proxy.action_sep=(,"], ["agent_proxy.action_sep", "'(,'", "\"'(,'\""]),
+        ("base", ["trainer.test_frequ=5"], ["trainer.test_frequ", "Did you mean trainer.test_freq?"]),
+        (
+            "base",
+            ["rollout_filter_value=0.9"],
+            ["unknown key", "Did you mean actor_rollout_ref.rollout.rollout_filter_value?"],
+        ),
+        (
+            "base",
+            ["actor_rollout_ref.rollout.rollout_filter_ratio=0.5"],
+            ["rollout_filter_ratio", "actor_rollout_ref.rollout.rollout_filter_value"],
+        ),
+        ("base", ["+trainer.tset_freq=5"], ["trainer.tset_freq", "Did you mean trainer.test_freq?"]),
+        ("base", ["~trainer.test_freq"], ["missing trainer.test_freq"]),
+        (
+            "base",
+            ["custom_envs.CoordSokoban.env_config.p=1"],
+            ["custom_envs.CoordSokoban.env_config.p", "+custom_envs.CoordSokoban.env_config.p=1"],
+        ),
+        ("base", ["model_path=${nothing}"], ["nothing"]),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else value,
+)
+def test_a_mistyped_command_line_is_explained(name: str, overrides: list[str], words: list[str]):
+    with pytest.raises(ConfigError) as caught:
+        load_config(name, overrides)
+    assert [word for word in words if word not in str(caught.value)] == [], caught.value
