@@ -119,3 +119,8 @@ class TrainerConfig:
     exit_after_gradient_analysis: Annotated[bool, "End the run right after a probe."]
     save_at_gradient_analysis: Annotated[bool, "Where saving is on, save the analysed steps, too."]
     early_stop: EarlyStopConfig
+
+    def is_analysed(self, step: int) -> bool:
+        """Whether gradient analysis is due at a step: 1, 1 + N, 1 + 2N, ..., once the actor trains."""
+        is_on = self.gradient_analysis_mode and self.gradient_analysis_every > 0 and step >= self.critic_warmup
+        return is_on and (step - 1) % self.gradient_analysis_every == 0

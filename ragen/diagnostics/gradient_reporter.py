@@ -43,7 +43,7 @@ class BucketReport(NamedTuple):
 
 
 class GradientReporter:
-    """Probes the actor at steps 1, 1 + N, 1 + 2N, ..."""
+    """Probes the actor; TrainerConfig.is_analysed says when."""
 
     def __init__(self, config: Config, workers: Workers, *, score: Score, log_table: LogTable, train_seed: int) -> None:
         self.config, self.workers, self.score, self.log_table = config, workers, score, log_table
@@ -57,12 +57,6 @@ class GradientReporter:
         )
         self.is_separate = trainer.gradient_analysis_env_groups or trainer.gradient_analysis_group_size
         self.environments: EsManager | None = None
-
-    def is_due(self, step: int) -> bool:
-        trainer = self.config.trainer
-        every = trainer.gradient_analysis_every
-        is_on = trainer.gradient_analysis_mode and every > 0 and step >= trainer.critic_warmup
-        return is_on and (step - 1) % every == 0
 
     def __call__(self, step: int, groups: Sequence[Group], kept: FilterResult, batch: Batch | None) -> Metrics:
         """Analyse a rollout of its own, or the training batch; `batch` is None when the filter kept nothing of it."""

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from ragen.config.schema import Config
 
-ROLE = "actor"
+ROLE: Final = "actor"
 """Folder of the model in a checkpoint."""
 
 
@@ -24,13 +24,6 @@ def base_model(config: Config) -> Path | str:
 
 def build_model(config: Config, base: Path | str, checkpoint: Path | None) -> Any:
     """The model to train: the base, or what a checkpoint made of it."""
-    from ragen.modeling.load import load_model
-    from ragen.modeling.lora import load_adapter
-    from ragen.trainer.build import prepare
+    from ragen.trainer.build import load_trained
 
-    has_adapter = config.lora.rank > 0
-    weights = base if checkpoint is None or has_adapter else checkpoint / ROLE
-    model = prepare(config, load_model(weights, is_trained=True))
-    if checkpoint is not None and has_adapter:
-        load_adapter(model, checkpoint / ROLE)
-    return model
+    return load_trained(config, base, checkpoint, ROLE)

@@ -39,6 +39,8 @@ if TYPE_CHECKING:
     from ragen.distributed.ranks import Ranks
     from ragen.distributed.team import Rank
 
+Role = Literal["actor", "critic"]
+
 
 def build_trainer(config: Config, *, device: str | None = None, ranks: Ranks | None = None) -> AgentTrainer | None:
     """A trainer ready to fit; None when the run is finished already. `ranks` are used instead of new processes.
@@ -114,7 +116,7 @@ def build_ray_workers(config: Config, start: Start, *, device: str, ranks: Ranks
     start = replace(start, **{name: Path(p).absolute() for name, p in paths.items() if p and Path(p).exists()})
     return RayWorkers(
         config,
-        partial(build_rank, config, start),
+        partial(build_workers, config, start),
         Ranks(config, device=device) if ranks is None else ranks,
         tokenizer=load_tokenizer(start.actor),
         memory_advice=memory_advice(config, device),
@@ -122,19 +124,16 @@ def build_ray_workers(config: Config, start: Start, *, device: str, ranks: Ranks
     )
 
 
-def build_rank(config: Config, start: Start, rank: Rank) -> LocalWorkers:
-    return build_workers(config, start, device=rank.device, rank=rank)
-
-
-def build_workers(config: Config, start: Start, *, device: str, rank: Rank | None = None) -> LocalWorkers:
+def build_workers(config: Config, start: Start, rank: Rank | None = None, *, device: str | None = None) -> LocalWorkers:
     """Models, optimizers and engine of one process. Those of a rank are sharded, beside a whole policy to play with."""
     parts, total, seed = config.actor_rollout_ref, config.trainer.total_training_steps, train_seed(config)
+    device = rank.device if rank else device or default_device()
     is_first = rank is None or rank.number == 0
     memory = check_memory(config, start.actor, device)
     if is_first:
         print(memory, flush=True)
     tokenizer = load_tokenizer(start.actor)
-    model = _load_trained(config, start, "actor", device)
+    model = load_trained(config, start.actor, start.checkpoint, "actor", device=device)
     policy = model if rank is None else deepcopy(model).eval()
     source = ModelSource(
         path=start.actor,
@@ -157,7 +156,7 @@ def build_workers(config: Config, start: Start, *, device: str, rank: Rank | Non
     )
     critic = value_copy = None
     if start.critic is not None:
-        value_model = _load_trained(config, start, "critic", device)
+        value_model = load_trained(config, start.critic, start.checkpoint, "critic", device=device)
         value_copy = deepcopy(value_model).cpu() if rank is not None and is_first else None  # for checkpoints
         team = _shard(config, value_model, "critic", rank)
         critic = Critic(value_model, config.critic, total_steps=total, seed=seed, team=team)
@@ -193,15 +192,13 @@ def _shard(config: Config, model: Any, role: str, rank: Rank | None) -> Team:
     return ShardTeam(rank, shard(model, rank, is_offloaded=config.offloaded[role]))
 
 
-def _load_trained(config: Config, start: Start, role: Literal["actor", "critic"], device: str) -> Any:
+def load_trained(
+    config: Config, base: Path | str, checkpoint: Path | None, role: Role, *, device: str | None = None
+) -> Any:
     """The model of a role as its training starts or continues. Adapters are added to the base model."""
-    base, checkpoint = start.actor if role == "actor" else start.critic, start.checkpoint
-    assert base is not None
     source = base if checkpoint is None or config.lora.rank > 0 else checkpoint / role
-    if role == "actor":
-        model = prepare(config, load_model(source, device=device, is_trained=True))
-    else:
-        model = prepare(config, load_value_model(source, device=device), is_critic=True)
+    load = partial(load_model, is_trained=True) if role == "actor" else load_value_model
+    model = prepare(config, load(source, device=device), is_critic=role == "critic")
     if checkpoint is not None and has_adapter(model):
         load_adapter(model, checkpoint / role)
     return model

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
@@ -60,30 +59,13 @@ MAY_CHANGE = (
     "actor_rollout_ref.rollout.free_cache_engine",
     "actor_rollout_ref.rollout.max_num_*",
 )
-"""Keys, as patterns, that may differ between the command that wrote a checkpoint and the one that continues from it.
-Runs and sweeps share this list."""
+"""Keys, as patterns, that may differ between the command that wrote a checkpoint and the one that continues from it."""
 
 MODELS = ("model_path", "actor_rollout_ref.model.path", "critic.model.path")
 """Keys that a checkpoint remembers by itself: `origin` in start.py."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Change:
-    """A key with another value than before."""
-
-    key: str
-    before: Any
-    now: Any
-
-    def __str__(self) -> str:
-        return f"{self.key}: {self.before} -> {self.now}"
-
-
-def may_change(key: str) -> bool:
-    return any(fnmatchcase(key, pattern) for pattern in MAY_CHANGE)
-
-
-def changes_since(run: Path, config: Config) -> list[Change]:
+def changes_since(run: Path, config: Config) -> list[str]:
     """What differs from config.yaml of a run directory, but for what may; nothing where that file is missing."""
     path = run / "config.yaml"
     if not path.is_file():
@@ -98,22 +80,24 @@ def changes_since(run: Path, config: Config) -> list[Change]:
     return compare(before, to_dict(config))
 
 
-def compare(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[Change]:
-    """The keys with two values. One that only one side knows is of another version of ragen, unless it is an option
-    of an environment that is played: options that are left out are not written down."""
+def compare(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    """`key: before -> now` of the keys with two values.
+
+    A key that only one side knows is of another version of ragen, unless it is an option of an environment that is
+    played: options that are left out are not written down.
+    """
     old, new = flatten(before), flatten(now)
     keys = [key for key in new if key in old or _is_played(key, now, part="env_config.")]
     keys += [key for key in old if key not in new and _is_played(key, now, part="env_config.")]
     if new.get("seed.train") is None:  # drawn at the first start, and continued
         keys = [key for key in keys if key != "seed.train"]
-    return [
-        Change(key=key, before=old.get(key), now=new.get(key))
-        for key in keys
-        if old.get(key) != new.get(key) and not may_change(key) and key not in MODELS and _matters(key, now)
-    ]
+    changed = [key for key in keys if old.get(key) != new.get(key) and key not in MODELS and _matters(key, now)]
+    return [f"{key}: {old.get(key)} -> {new.get(key)}" for key in changed]
 
 
 def _matters(key: str, config: Mapping[str, Any]) -> bool:
+    if any(fnmatchcase(key, pattern) for pattern in MAY_CHANGE):
+        return False
     return not key.startswith("custom_envs.") or _is_played(key, config)
 
 

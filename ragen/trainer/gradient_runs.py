@@ -34,14 +34,14 @@ class GradientRuns:
 
     def is_exit(self, step: int) -> bool:
         """Whether the run ends with the analysis of this step."""
-        return self.config.exit_after_gradient_analysis and self.reporter.is_due(step)
+        return self.config.exit_after_gradient_analysis and self.config.is_analysed(step)
 
     def saves_at(self, step: int) -> bool:
-        return self.config.save_at_gradient_analysis and self.reporter.is_due(step)
+        return self.config.save_at_gradient_analysis and self.config.is_analysed(step)
 
     def analyse(self, step: int, groups: Sequence[Group], kept: FilterResult, batch: Batch | None) -> Metrics:
         """The metrics of the analysis, when one is due; `batch` is None when the filter kept nothing."""
-        if not self.reporter.is_due(step):
+        if not self.config.is_analysed(step):
             return {}
         with self.timers("gradient_analysis"):
             metrics = self.reporter(step, groups, kept, batch)

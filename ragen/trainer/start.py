@@ -232,15 +232,18 @@ def check_checkpoint(config: Config, start: Start) -> Start:
     for key, value in origin(config, start).items():
         if (before := remembered.get(key, value)) != value:
             raise ConfigError(f"{checkpoint} was trained with {key}={before}, this run asks for {value}. {way_out}")
-    return replace(start, notes=(*start.notes, *check_changes(config, checkpoint), *resume_notes(config, start)))
+    notes = [*start.notes, *check_changes(config, checkpoint)]
+    if not trains_nothing(config):
+        notes.append(f"Resuming from step {start.step} of {checkpoint.parent}.")
+        if state is None and config.uses_critic:
+            notes.append(f"{checkpoint} holds weights only: the critic's optimizer starts fresh.")
+    return replace(start, notes=tuple(notes))
 
 
 def check_probe(config: Config, start: Start) -> None:
     """Weights alone are enough for a step that ends with its gradient analysis: no optimizer of the actor is used."""
-    trainer, step = config.trainer, start.step + 1
-    is_due = trainer.gradient_analysis_every > 0 and (step - 1) % trainer.gradient_analysis_every == 0
-    is_analysed = trainer.gradient_analysis_mode and is_due and step >= trainer.critic_warmup
-    if not (trainer.exit_after_gradient_analysis and is_analysed):
+    trainer = config.trainer
+    if not (trainer.exit_after_gradient_analysis and trainer.is_analysed(start.step + 1)):
         raise ConfigError(
             f"{start.checkpoint} holds weights only (checkpoint.save_contents without optimizer or extra), so training "
             "cannot continue from it. Evaluate it with `ragen eval`, probe it with "
@@ -272,14 +275,6 @@ def check_own_changes(config: Config) -> None:
     newest = find_resume("auto", None, Path(config.trainer.default_local_dir))
     if newest is not None and read_state(newest) is not None:
         check_changes(config, newest)
-
-
-def resume_notes(config: Config, start: Start) -> Iterator[str]:
-    assert start.checkpoint is not None
-    if not trains_nothing(config):
-        yield f"Resuming from step {start.step} of {start.checkpoint.parent}."
-    if start.state is None and config.uses_critic and not trains_nothing(config):
-        yield f"{start.checkpoint} holds weights only: the critic's optimizer starts fresh."
 
 
 def origin(config: Config, start: Start) -> dict[str, Any]:
