@@ -1,6 +1,6 @@
 """The protocol between the agent and whatever writes its replies.
 
-Tested in tests/engine/test_native_engine.py and tests/engine/test_shared.py.
+Tested in tests/engine/test_sessions.py.
 """
 
 from __future__ import annotations
@@ -102,6 +102,12 @@ class Reply:
         )
 
 
+Weights = Callable[[], Mapping[str, "Tensor"]]
+"""Gives the trained weights, named as in the model folder."""
+Score = Callable[[Sequence[int]], "Tensor"]
+"""The trained model's log-prob of every token of a text but the first."""
+
+
 class Engine:
     """Writes replies for many sessions at once. In training it is told what happens to the weights it plays with."""
 
@@ -119,14 +125,8 @@ class Engine:
     def end_rollout(self) -> None:
         """All episodes are over and the weights are about to change: nothing cached may be used again."""
 
-    def load_weights(
-        self, weights: Callable[[], Mapping[str, Tensor]], score: Callable[[Sequence[int]], Tensor]
-    ) -> Metrics:
-        """The trained weights changed: an engine with a copy of its own takes them over.
-
-        `weights` gives them, named as in the model folder; `score` gives the trained model's log-prob of every token
-        of a text but the first.
-        """
+    def load_weights(self, weights: Weights, score: Score) -> Metrics:
+        """The trained weights changed: an engine with a copy of its own takes them over."""
         return {}
 
     def follow(self) -> bool:

@@ -2,8 +2,6 @@
 
 The configuration asks, too, so this module imports neither torch nor anything of ragen. A new engine is a folder beside
 this file, with a function `build(rollout, source)` that returns an `Engine` (base.py), and a line in ENGINES.
-
-Tested in tests/llm_agent/test_build.py.
 """
 
 from dataclasses import dataclass

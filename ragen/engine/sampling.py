@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 import torch
@@ -11,6 +11,8 @@ from torch import Tensor
 
 from ragen.engine.base import SamplingParams
 
+MASK = 0xFFFFFFFFFFFFFFFF
+"""Of the 64 bits of a seed."""
 _GOLDEN, _MIX1, _MIX2 = (np.uint64(c) for c in (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB))
 
 
@@ -23,9 +25,10 @@ def _splitmix(x: np.ndarray) -> np.ndarray:
         return x ^ (x >> np.uint64(31))
 
 
-def uniform_noise(seeds: np.ndarray, positions: np.ndarray) -> np.ndarray:
+def uniform_noise(seeds: Iterable[int], positions: Iterable[int]) -> np.ndarray:
     """A number in [0, 1) with 53 random bits for each (seed, position)."""
-    bits = _splitmix(_splitmix(seeds.astype(np.uint64)) ^ positions.astype(np.uint64))
+    keys, counts = (np.array([int(x) & MASK for x in numbers], dtype=np.uint64) for numbers in (seeds, positions))
+    bits = _splitmix(_splitmix(keys) ^ counts)
     return (bits >> np.uint64(11)).astype(np.float64) * 2.0**-53
 
 

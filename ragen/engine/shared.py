@@ -6,14 +6,10 @@ between two steps is all that the others have to be told.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
-from ragen.engine.base import Completion, Engine, Request
+from ragen.engine.base import Completion, Engine, Request, Score, Weights
 from ragen.types import Metrics
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 Orders = list[Request | int]
 """Requests to submit and sessions to release, before the next step."""
@@ -59,9 +55,7 @@ class SharedEngine(Engine):
         self.engine.end_rollout()
         return True
 
-    def load_weights(
-        self, weights: Callable[[], Mapping[str, Tensor]], score: Callable[[Sequence[int]], Tensor]
-    ) -> Metrics:
+    def load_weights(self, weights: Weights, score: Score) -> Metrics:
         return self.engine.load_weights(weights, score)
 
     def close(self) -> None:

@@ -67,11 +67,8 @@ def test_a_longer_reply_widens_the_table_and_keeps_what_is_there():
 
 def test_only_replies_with_a_nucleus_or_a_top_k_ask_for_truncation():
     replies = table(open_session(0, prompt(3)), open_session(1, prompt(3), top_p=0.5))
-    assert replies.truncation(np.array([0])) is None
-    truncation = replies.truncation(np.array([0, 1]))
-    assert truncation is not None
-    assert [params.top_p for params in truncation.params] == [1.0, 0.5]
-    assert truncation.seeds.tolist() == [0, 1]
+    assert replies.truncated(np.array([0])) == []
+    assert [(r.session, r.params.top_p) for r in replies.truncated(np.array([0, 1]))] == [(0, 1.0), (1, 0.5)]
 
 
 def test_a_closed_slot_is_open_no_more():

@@ -6,7 +6,7 @@ import pytest
 
 from ragen.cli import main
 from ragen.tracking.episodes import read_episodes
-from tests.engine.test_api import ChatServer, chat, server  # noqa: F401
+from tests.engine.test_api_engine import ChatServer, chat, server  # noqa: F401
 
 API = [
     "actor_rollout_ref.rollout.name=api",

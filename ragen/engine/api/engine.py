@@ -18,6 +18,7 @@ import time
 import urllib.error
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict
 from typing import Any
 
 from ragen.config.actor_rollout_ref import RolloutConfig
@@ -36,14 +37,8 @@ MAX_STOP_STRINGS = 4
 
 
 def build(rollout: RolloutConfig, source: ModelSource) -> Engine:
-    api = rollout.api
-    return ApiEngine(
-        api.model or str(source.path),
-        base_url=api.base_url,
-        max_concurrency=api.max_concurrency,
-        timeout_s=api.timeout_s,
-        max_retries=api.max_retries,
-    )
+    options = asdict(rollout.api)
+    return ApiEngine(options.pop("model") or str(source.path), **options)
 
 
 class ApiEngine(Engine):

@@ -1,4 +1,7 @@
-"""One POST over HTTP with the standard library, within one time limit for everything."""
+"""One POST over HTTP with the standard library, within one time limit for everything.
+
+Tested in tests/engine/test_api_engine.py.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""A secret kept out of messages, in whatever form a server quotes it."""
+"""A secret kept out of messages, in whatever form a server quotes it.
+
+Tested in tests/engine/test_api_engine.py.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""One exchange with a /chat/completions server: sending, and making sense of what comes back."""
+"""One exchange with a /chat/completions server: sending, and making sense of what comes back.
+
+Tested in tests/engine/test_api_engine.py.
+"""
 
 from __future__ import annotations
 

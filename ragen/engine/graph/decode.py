@@ -14,11 +14,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ragen.engine.base import Request
 from ragen.engine.graph.fused import Layer, fuse
 from ragen.engine.graph.pages import PagePool, PageTables
 from ragen.engine.graph.prompts import PromptBatch
-from ragen.engine.graph.replies import Truncation
-from ragen.engine.sampling import BatchParams, sample, uniform_noise
+from ragen.engine.sampling import MASK, BatchParams, sample, uniform_noise
 from ragen.engine.sessions import Session
 from ragen.modeling.kernels.activation import gated_product
 from ragen.modeling.kernels.attention import BLOCK, PagedAttention, copy_pages
@@ -100,7 +100,7 @@ class Runner:
         rows = np.zeros((len(sessions), HEADER + self.max_pages), dtype=np.int64)
         for row, session in zip(rows, sessions, strict=True):
             request, own = session.request, pages[session.slot]
-            row[SEED] = np.uint64(request.seed & 0xFFFFFFFFFFFFFFFF).view(np.int64)
+            row[SEED] = np.uint64(request.seed & MASK).view(np.int64)
             row[POSITION], row[COUNT] = len(request.prompt_ids), 0
             row[TEMPERATURE] = np.float64(request.params.temperature).view(np.int64)
             row[HEADER : HEADER + len(own)] = own
@@ -118,7 +118,7 @@ class Runner:
 
     # Passes
 
-    def decode(self, slots: np.ndarray, *, is_new: bool, truncation: Truncation | None, counts: np.ndarray) -> Tensor:
+    def decode(self, slots: np.ndarray, *, is_new: bool, truncated: list[Request], counts: np.ndarray) -> Tensor:
         """Draw the next token of each slot; `is_new` says that the list differs from that of the last call.
 
         `counts` [slots] are the tokens each reply has already. Returns [3, rows >= slots], as `_Pass.out`.
@@ -137,11 +137,11 @@ class Runner:
             padded[: len(slots)] = slots
             chosen.inputs.copy_(self._send(padded), non_blocking=True)
         chosen.run()
-        if truncation is not None:
-            self._draw_truncated(self.logits[: len(slots)], chosen.out, slots, truncation, counts)
+        if truncated:
+            self._draw_truncated(self.logits[: len(slots)], chosen.out, slots, truncated, counts)
         return chosen.out
 
-    def prefill(self, batch: PromptBatch, truncation: Truncation | None) -> Tensor:
+    def prefill(self, batch: PromptBatch, truncated: list[Request]) -> Tensor:
         """Compute prompt tokens and draw the first token of the replies whose prompt is complete."""
         num_tokens, num_samples = len(batch.ids), len(batch.samples)
         size = self._prompt_rung(num_tokens, num_samples)
@@ -170,9 +170,9 @@ class Runner:
         else:
             out = torch.empty(3, rows, dtype=torch.int32, device=self.device)
             self._prefill(self._send(inputs), out, num_tokens=size)
-        if truncation is not None and num_samples:
+        if truncated:
             counts = np.zeros(num_samples, dtype=np.int64)
-            self._draw_truncated(self.logits[:num_samples], out, batch.samples[:, 0], truncation, counts)
+            self._draw_truncated(self.logits[:num_samples], out, batch.samples[:, 0], truncated, counts)
         return out
 
     def _prompt_rung(self, num_tokens: int, num_samples: int) -> int:
@@ -249,11 +249,12 @@ class Runner:
         draw(logits, slots, self.state, out, advance=advance)
 
     def _draw_truncated(
-        self, logits: Tensor, out: Tensor, slots: np.ndarray, truncation: Truncation, counts: np.ndarray
+        self, logits: Tensor, out: Tensor, slots: np.ndarray, truncated: list[Request], counts: np.ndarray
     ) -> None:
         """Draw again, inside the nucleus and the likeliest k."""
-        noise = uniform_noise(truncation.seeds, counts)
-        tokens, logprobs, entropies = sample(logits, BatchParams(truncation.params, self.device), noise)
+        params = BatchParams([request.params for request in truncated], self.device)
+        noise = uniform_noise([request.seed for request in truncated], counts)
+        tokens, logprobs, entropies = sample(logits, params, noise)
         out[0, : len(slots)] = tokens
         out[1, : len(slots)] = logprobs.view(torch.int32)
         out[2, : len(slots)] = entropies.view(torch.int32)

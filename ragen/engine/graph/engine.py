@@ -14,12 +14,12 @@ from typing import Any
 import numpy as np
 import torch
 
-from ragen.engine.base import Completion
+from ragen.engine.base import Completion, Request
 from ragen.engine.graph.decode import Runner
 from ragen.engine.graph.fused import unsupported_reason, weight_addresses
 from ragen.engine.graph.pages import PageTables
 from ragen.engine.graph.prompts import Piece, plan, prompt_batch
-from ragen.engine.graph.replies import Launch, ReplyTable, Truncation
+from ragen.engine.graph.replies import Launch, ReplyTable
 from ragen.engine.sessions import Group, Session, SessionEngine, by_new_prompt
 from ragen.engine.stopping import StopRules
 from ragen.errors import EngineError
@@ -46,7 +46,7 @@ class GraphEngine(SessionEngine):
         self._pending: deque[Launch] = deque()
         # The batch of the last decode launch
         self._batch: np.ndarray | None = None
-        self._truncation: Truncation | None = None
+        self._truncated: list[Request] = []
 
     def _make_runner(self) -> None:
         if reason := unsupported_reason(self.model):
@@ -118,7 +118,7 @@ class GraphEngine(SessionEngine):
         """One forward pass over pieces of prompts; where one ends, its reply and its followers' begin."""
         batch = prompt_batch(pieces, groups, block=BLOCK)
         slots = batch.samples[:, 0]
-        results = self.runner.prefill(batch, self.replies.truncation(slots))
+        results = self.runner.prefill(batch, self.replies.truncated(slots))
         if len(slots):
             self._pending.append(self.replies.launch(slots, results))
         complete = [groups[piece.index] for piece in pieces if piece.stop == groups[piece.index].leader.num_new]
@@ -129,11 +129,11 @@ class GraphEngine(SessionEngine):
         slots, is_new = self._batch, self._batch is None
         if slots is None:
             slots = self.replies.unfinished()
-            self._truncation = self.replies.truncation(slots)
+            self._truncated = self.replies.truncated(slots)
         if not len(slots):
             return False
         counts = self.replies.launched[slots]
-        results = self.runner.decode(slots, is_new=is_new, truncation=self._truncation, counts=counts)
+        results = self.runner.decode(slots, is_new=is_new, truncated=self._truncated, counts=counts)
         self._pending.append(self.replies.launch(slots, results))
         self._batch = slots if self.replies.are_all_unfinished(slots) else None
         return True

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ragen.engine.base import Reply, SamplingParams, StopReason
+from ragen.engine.base import Reply, Request, StopReason
 from ragen.engine.sessions import Session
 from ragen.engine.stopping import StopRules
 
@@ -34,22 +34,12 @@ class Launch:
         return self.results.numpy()[:, : len(self.slots)]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Truncation:
-    """What top-p and top-k need, which the kernels do not know."""
-
-    params: list[SamplingParams]
-    seeds: np.ndarray
-    """[rows] uint64"""
-
-
 class ReplyTable:
     """Arrays by slot, because every step touches all open replies."""
 
     def __init__(self, num_slots: int, rules: StopRules) -> None:
         self.rules = rules
         self.sessions: list[Session | None] = [None] * num_slots
-        self.seeds = np.zeros(num_slots, dtype=np.uint64)
         self.launched = np.zeros(num_slots, dtype=np.int64)
         """Tokens of the open reply that are drawn, or about to be."""
         self._serial = np.full(num_slots, -1)
@@ -73,7 +63,6 @@ class ReplyTable:
             self.launched[slot] = self._seen[slot] = 0
             self._limit[slot] = params.max_tokens
             self._rule[slot] = self.rules.index(params)
-            self.seeds[slot] = session.request.seed & 0xFFFFFFFFFFFFFFFF
 
     def _widen(self, longest: int) -> None:
         if longest > self._tokens.shape[1]:
@@ -101,12 +90,10 @@ class ReplyTable:
     def are_all_unfinished(self, slots: np.ndarray) -> bool:
         return bool((self.launched[slots] < self._limit[slots]).all())
 
-    def truncation(self, slots: np.ndarray) -> Truncation | None:
-        """The parameters of these slots, where top-p or top-k truncates one of their replies."""
-        params = [session.request.params for slot in slots if (session := self.sessions[slot])]
-        if not any(p.top_p < 1 or p.top_k > 0 for p in params):
-            return None
-        return Truncation(params=params, seeds=self.seeds[slots])
+    def truncated(self, slots: np.ndarray) -> list[Request]:
+        """The requests of these slots, where top-p or top-k, which the kernels do not know, truncate one of them."""
+        requests = [session.request for slot in slots if (session := self.sessions[slot])]
+        return requests if any(r.params.top_p < 1 or r.params.top_k > 0 for r in requests) else []
 
     def launch(self, slots: np.ndarray, results: Tensor) -> Launch:
         """One more token of each slot was launched: have it brought to the host."""

@@ -174,10 +174,9 @@ class NativeEngine(SessionEngine):
         """Sample the next token of each reply and close the replies that end with it."""
         requests = [session.request for session in sessions]
         params = params or BatchParams([request.params for request in requests], self.device)
-        seeds = np.array([request.seed & 0xFFFFFFFFFFFFFFFF for request in requests], dtype=np.uint64)
         replies = [session.reply for session in sessions if session.reply]
-        positions = np.array([len(reply.token_ids) for reply in replies])
-        drawn = sample(logits, params, uniform_noise(seeds, positions))
+        counts = [len(reply.token_ids) for reply in replies]
+        drawn = sample(logits, params, uniform_noise([request.seed for request in requests], counts))
         finished = []
         for session, reply, token, logprob, entropy in zip(
             sessions, replies, *(numbers.tolist() for numbers in drawn), strict=True

@@ -14,7 +14,7 @@ or `tensor_parallel_size` of them share one: a shard of the model in each, the s
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,17 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from ragen.engine.base import Completion, Engine, Reply, Request, SamplingParams, StopReason, check_request
+from ragen.engine.base import (
+    Completion,
+    Engine,
+    Reply,
+    Request,
+    SamplingParams,
+    Score,
+    StopReason,
+    Weights,
+    check_request,
+)
 from ragen.engine.sampling import BatchParams, sample, uniform_noise
 from ragen.engine.shared import Orders
 from ragen.engine.stopping import StopRules
@@ -96,8 +106,8 @@ class NoiseSampler(LogitsProcessor):
         rows = [self.rows[i] for i in range(len(logits))]
         self.params = self.params or BatchParams([row.params for row in rows], self.device)
         positions = [len(row.token_ids) for row in rows]
-        seeds = np.array([row.seed & 0xFFFFFFFFFFFFFFFF for row in rows], dtype=np.uint64)
-        tokens, logprobs, entropies = sample(logits, self.params, uniform_noise(seeds, np.array(positions)))
+        noise = uniform_noise([row.seed for row in rows], positions)
+        tokens, logprobs, entropies = sample(logits, self.params, noise)
         for row, position, entropy in zip(rows, positions, entropies.tolist(), strict=True):
             row.note_entropy(position, entropy)
         for i, (row, position) in enumerate(zip(rows, positions, strict=True)):
@@ -301,9 +311,7 @@ class VllmEngine(Engine):
 
     # Weights
 
-    def load_weights(
-        self, weights: Callable[[], Mapping[str, Tensor]], score: Callable[[Sequence[int]], Tensor]
-    ) -> Metrics:
+    def load_weights(self, weights: Weights, score: Score) -> Metrics:
         """Take new weights, and compare log-probs with those of the model they are of.
 
         Tied weights must be there under both names.

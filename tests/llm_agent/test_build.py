@@ -1,0 +1,48 @@
+"""From a configuration to an agent."""
+
+import torch
+
+from ragen.config.load import load_config
+from ragen.engine.api.engine import ApiEngine
+from ragen.engine.base import ModelSource
+from ragen.engine.native.engine import NativeEngine
+from ragen.llm_agent.build import agent_with, build_agent, sampling_params
+from ragen.modeling.load import load_tokenizer
+from ragen.models.resolve import resolve_model
+from tests.engine.families import random_model
+
+QUICK = ["system.CUDA_VISIBLE_DEVICES=''", "actor_rollout_ref.rollout.max_num_seqs=7"]
+
+
+def test_an_agent_without_training_loads_the_folder():
+    agent = build_agent(load_config("quickstart", QUICK), env_types=["bandit"], device="cpu")
+    assert isinstance(agent.engine, NativeEngine) and agent.chat is not None
+    assert agent.engine.max_num_seqs == 7
+    assert agent.engine.device == torch.device("cpu")
+
+
+def test_a_trained_policy_is_played_with_as_it_is():
+    config, policy = load_config("quickstart", QUICK), random_model("qwen2")
+    tokenizer = load_tokenizer(resolve_model("tiny", env_types=["bandit"]))
+    agent = agent_with(config, ModelSource(path="", tokenizer=tokenizer, policy=policy, max_num_seqs=3))
+    assert isinstance(agent.engine, NativeEngine)
+    assert agent.engine.model is policy
+    assert agent.engine.max_num_seqs == 3  # what the memory has room for, not rollout.max_num_seqs
+    assert agent.engine.load_weights(lambda: {}, lambda ids: torch.zeros(0)) == {}  # they are its own
+
+
+def test_a_server_needs_no_folder_and_no_tokenizer():
+    api = "actor_rollout_ref.rollout.api"
+    words = ["actor_rollout_ref.rollout.name=api", f"{api}.base_url=http://127.0.0.1:1/v1", f"{api}.timeout_s=3"]
+    agent = build_agent(load_config("quickstart", [*words, "model_path=org/some-model"]), env_types=["bandit"])
+    assert isinstance(agent.engine, ApiEngine) and agent.chat is None
+    assert (agent.engine.model, agent.engine.timeout_s) == ("org/some-model", 3)
+    assert agent.engine.endpoint == "http://127.0.0.1:1/v1/chat/completions"
+    agent.engine.close()
+
+
+def test_validation_has_sampling_of_its_own():
+    words = ["actor_rollout_ref.rollout.temperature=0.7", "actor_rollout_ref.rollout.val_kwargs.do_sample=False"]
+    config = load_config("quickstart", words)
+    assert sampling_params(config, None, is_validation=False).temperature == 0.7
+    assert sampling_params(config, None, is_validation=True).is_greedy
