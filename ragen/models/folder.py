@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from ragen.errors import ConfigError, FileError
 from ragen.files import StoredTensor, read_object, read_tensor_header
@@ -115,27 +115,36 @@ def check_context(folder: Path | str, max_model_len: int, key: str) -> None:
     path = Path(folder) / "config.json"
     if not path.is_file():
         return
-    limit, why = longest_context(read_object(path))
-    if limit is not None and max_model_len > limit:
-        raise ConfigError(f"{key} is {max_model_len}, but {why} (model {folder}). Set it to {limit} or less.")
+    limit = longest_context(read_object(path))
+    if limit and max_model_len > limit.num_tokens:
+        raise ConfigError(
+            f"{key} is {max_model_len}, but {limit.reason} (model {folder}). Set it to {limit.num_tokens} or less."
+        )
 
 
-def longest_context(config: dict[str, Any]) -> tuple[int | None, str]:
-    """The most tokens that a model takes, and what limits it; None where its configuration does not say."""
+class ContextLimit(NamedTuple):
+    """The most tokens that a model takes, and what limits it."""
+
+    num_tokens: int
+    reason: str
+
+
+def longest_context(config: dict[str, Any]) -> ContextLimit | None:
+    """The smallest limit of a model; None where its configuration does not say."""
     config = config | (config.get("text_config") or {})
     positions = next((config[name] for name in POSITIONS if isinstance(config.get(name), int)), None)
-    limit, why = positions, f"the model has {positions} positions"
+    limits = [] if positions is None else [ContextLimit(positions, f"the model has {positions} positions")]
     for rope in rope_settings(config):
         kind = rope.get("rope_type", rope.get("type"))
         original = rope.get("original_max_position_embeddings", config.get("original_max_position_embeddings"))
         bound = original if isinstance(original, int) else positions
-        if kind in GROWING_ROPE and bound is not None and (limit is None or bound <= limit):
-            limit = bound
-            why = (
+        if kind in GROWING_ROPE and bound is not None:
+            reason = (
                 f"its rotary embedding ({kind}) changes with the length beyond {bound} tokens, so that log-probs of "
                 "the engine and of the trainer would differ"
             )
-    return limit, why
+            limits.insert(0, ContextLimit(bound, reason))
+    return min(limits, key=lambda limit: limit.num_tokens, default=None)
 
 
 def rope_settings(config: dict[str, Any]) -> list[dict[str, Any]]:

@@ -11,15 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
-from torch import Tensor
 
 MODEL_GRAPH, GRAPH_NODE, GRAPH_INITIALIZER, NODE_INPUT, NODE_NAME = 7, 1, 5, 1, 3
 TENSOR_DIMS, TENSOR_TYPE, TENSOR_FLOATS, TENSOR_INTS, TENSOR_NAME, TENSOR_RAW = 1, 2, 4, 5, 8, 9
 TENSOR_DTYPES = {1: np.dtype("<f4"), 2: np.dtype("u1"), 3: np.dtype("i1"), 6: np.dtype("<i4"), 7: np.dtype("<i8")}
 
 
-def read_onnx(path: Path) -> tuple[dict[str, Tensor], list[tuple[str, list[str]]]]:
+def read_onnx(path: Path) -> tuple[dict[str, np.ndarray], list[tuple[str, list[str]]]]:
     """The constants of a graph by name, and its nodes as (name, names of the inputs)."""
     [graph] = [value for number, value in read_fields(path.read_bytes()) if number == MODEL_GRAPH]
     assert isinstance(graph, bytes)
@@ -37,7 +35,7 @@ def read_onnx(path: Path) -> tuple[dict[str, Tensor], list[tuple[str, list[str]]
     return initializers, nodes
 
 
-def read_tensor(message: bytes) -> tuple[str, Tensor]:
+def read_tensor(message: bytes) -> tuple[str, np.ndarray]:
     fields: dict[int, list[Any]] = {}
     for number, value in read_fields(message):
         fields.setdefault(number, []).append(value)
@@ -49,7 +47,7 @@ def read_tensor(message: bytes) -> tuple[str, Tensor]:
     else:
         flat = np.array(integers(fields.get(TENSOR_INTS, [0]))).astype(dtype)
     shape = integers(fields.get(TENSOR_DIMS, []))
-    return fields[TENSOR_NAME][0].decode(), torch.from_numpy(flat.reshape(shape).copy())
+    return fields[TENSOR_NAME][0].decode(), flat.reshape(shape).copy()
 
 
 def integers(values: list[int | bytes]) -> list[int]:

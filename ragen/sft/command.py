@@ -1,21 +1,21 @@
-"""`ragen sft`: demonstrations of the solver, supervised training, merging, and a validation by real rollouts.
+"""What `ragen sft` does: demonstrations of the solver, supervised training, merging, and a validation by real rollouts.
 
     <output_dir>/config.yaml, sft.json, metrics.jsonl, status.json, train.log
     <output_dir>/lora_weights/global_step_<N>/actor   adapters and optimizer after each epoch (weights/... without LoRA)
     <output_dir>/merged_model/                        the checkpoint with the lowest loss as a whole model; validate.log
     <output_dir>/validation/                          the episodes that the merged model played
 
-A command that is started again goes on where it was; a finished stage is not repeated.
+A command that is started again resumes where it was; a finished stage is not repeated.
 """
 
 from __future__ import annotations
 
-import dataclasses
 import gc
 import json
 import os
 import shutil
 from contextlib import closing
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -31,18 +31,20 @@ from ragen.tracking.console import console
 from ragen.tracking.console_tracker import step_line
 from ragen.tracking.lock import RunLock
 from ragen.tracking.names import SFT_VAL_LOSS
-from ragen.tracking.rundir import RunDir, read_status, write_atomic
+from ragen.tracking.rundir import SFT_RECORD, RunDir, read_status, write_atomic
 from ragen.tracking.tracker import Trackers, check_names
+from ragen.trainer.changes import flat
 from ragen.trainer.checkpoint import find_resume, read_state, save_checkpoint, step_of
 from ragen.trainer.checksums import verify
 from ragen.trainer.start import check_devices
+from ragen.trainer.train import with_restarts
 
 if TYPE_CHECKING:
     from ragen.sft.finetune import Finetuner
     from ragen.sft.ray_finetune import RayTuner
 
-FREE = ("output_dir", "data_dir", "num_processes", "micro_batch_size", "validate_merged")
-"""Keys of sft that may differ when a run is continued."""
+MAY_CHANGE = ("output_dir", "data_dir", "num_processes", "micro_batch_size", "validate_merged")
+"""Keys of sft that may differ when a run is resumed."""
 
 
 def run(config: Config, sft: SftConfig) -> None:
@@ -56,40 +58,33 @@ def run(config: Config, sft: SftConfig) -> None:
 def run_sft(config: Config, sft: SftConfig) -> Path:
     """All stages; returns the folder of the merged model."""
     root = Path(sft.output_dir)
-    with RunLock(root):
-        return run_stages(config, sft, root)
-
-
-def run_stages(config: Config, sft: SftConfig, root: Path) -> Path:
-    claim(root, config, sft)
     merged = root / "merged_model"
-    if not merged.exists():
-        from ragen.trainer.train import with_restarts
-
-        best = with_restarts(config.trainer.max_restarts, partial(train, config, sft, root))
-        gc.collect()  # the hooks of the optimizer hold the trained model in a cycle
-        merge(config, best, merged)
-        console.print(f"Merged model: {merged}   (best checkpoint: {best})", soft_wrap=True)
-    if sft.validate_merged:
-        validate(config, root, merged)
+    with RunLock(root):
+        check_same_run(root, config, sft)
+        RunDir(root).write_config(to_yaml(config))
+        if not merged.exists():
+            best = with_restarts(config.trainer.max_restarts, partial(train, config, sft, root))
+            gc.collect()  # the hooks of the optimizer hold the trained model in a cycle
+            merge(config, best, merged)
+            console.print(f"Merged model: {merged}   (best checkpoint: {best})", soft_wrap=True)
+        if sft.validate_merged:
+            validate(config, root, merged)
     return merged
 
 
-def claim(root: Path, config: Config, sft: SftConfig) -> None:
-    """Make the folder this run's; a run with other settings in it is refused."""
-    ours = json.loads(json.dumps(flatten(origin(config, sft))))
-    path = root / "sft.json"
-    if path.exists():
-        theirs = read_object(path)
-        for key in sorted({*ours, *theirs}):
-            if theirs.get(key) != ours.get(key):
-                raise ConfigError(
-                    f"{root} holds a run with {key}={theirs.get(key)}, this one asks for {ours.get(key)}. "
-                    "Choose another sft.output_dir, or remove that folder."
-                )
-    else:
+def check_same_run(root: Path, config: Config, sft: SftConfig) -> None:
+    """Write down what the weights follow from; a folder that holds a run with other settings is refused."""
+    ours = json.loads(json.dumps(flat(origin(config, sft))))
+    path = root / SFT_RECORD
+    if not path.exists():
         write_atomic(path, json.dumps(ours, indent=2) + "\n")
-    RunDir(root).write_config(to_yaml(config))
+    theirs = read_object(path)
+    for key in sorted({*ours, *theirs}):
+        if theirs.get(key) != ours.get(key):
+            raise ConfigError(
+                f"{root} holds a run with {key}={theirs.get(key)}, this one asks for {ours.get(key)}. "
+                "Choose another sft.output_dir, or remove that folder."
+            )
 
 
 def origin(config: Config, sft: SftConfig) -> dict[str, Any]:
@@ -98,18 +93,14 @@ def origin(config: Config, sft: SftConfig) -> dict[str, Any]:
     rollout = config.actor_rollout_ref.rollout
     return {
         "model_path": config.actor_rollout_ref.model.path,
-        "lora": dataclasses.asdict(config.lora),
+        "lora": asdict(config.lora),
         "seed.train": config.seed.train,
-        "sft": {key: value for key, value in dataclasses.asdict(sft).items() if key not in FREE},
-        "agent_proxy": dataclasses.asdict(config.agent_proxy),
-        "custom_envs": {tag: dataclasses.asdict(config.custom_envs[tag]) for tag in tags},
+        "sft": {key: value for key, value in asdict(sft).items() if key not in MAY_CHANGE},
+        "agent_proxy": asdict(config.agent_proxy),
+        "custom_envs": {tag: asdict(config.custom_envs[tag]) for tag in tags},
         "response_length": rollout.response_length,
         "max_model_len": rollout.max_model_len,
     }
-
-
-def checkpoint_root(config: Config, root: Path) -> Path:
-    return root / ("lora_weights" if config.lora.rank > 0 else "weights")
 
 
 def train(config: Config, sft: SftConfig, root: Path) -> Path:
@@ -118,7 +109,7 @@ def train(config: Config, sft: SftConfig, root: Path) -> Path:
     from ragen.sft.data import load_data
     from ragen.sft.finetune import epoch_batches
 
-    saved = checkpoint_root(config, root)
+    saved = root / ("lora_weights" if config.lora.rank > 0 else "weights")
     newest = find_resume("auto", None, saved)
     if newest:
         verify(newest)
@@ -152,7 +143,7 @@ def train(config: Config, sft: SftConfig, root: Path) -> Path:
                     if number == len(of_epoch):
                         val_losses[step] = metrics[SFT_VAL_LOSS] = tuner.loss(val_samples)
                         save_checkpoint(saved, step, {ROLE: tuner.save}, {"epoch": epoch + 1, "val_losses": val_losses})
-                        forget(config, saved, keep={step, best_step(val_losses)})
+                        remove_old_checkpoints(config, saved, keep={step, best_step(val_losses)})
                     log(step, metrics)
     return saved / f"global_step_{best_step(val_losses)}"
 
@@ -177,7 +168,7 @@ def best_step(val_losses: dict[int, float]) -> int:
     return min(val_losses, key=lambda step: (val_losses[step], step))
 
 
-def forget(config: Config, saved: Path, *, keep: set[int]) -> None:
+def remove_old_checkpoints(config: Config, saved: Path, *, keep: set[int]) -> None:
     """Whole weights are large: only the best and the newest stay. Adapters all stay."""
     if config.lora.rank == 0:
         for folder in saved.glob("global_step_*"):
@@ -224,8 +215,8 @@ def validate(config: Config, root: Path, merged: Path) -> None:
         console.print(f"{merged} has been validated: {folder}", soft_wrap=True)
         return
     parts = config.actor_rollout_ref
-    parts = dataclasses.replace(parts, model=dataclasses.replace(parts.model, path=str(merged)))
-    config = dataclasses.replace(config, model_path=str(merged), actor_rollout_ref=parts)
+    parts = replace(parts, model=replace(parts.model, path=str(merged)))
+    config = replace(config, model_path=str(merged), actor_rollout_ref=parts)
     results = run_evaluation(config, RunDir(folder), modes=("sampled", "greedy"), has_references=True)
     lines = [" | ".join(("environment", *COLUMNS))]
     for tag in config.es_manager.val.env_configs.tags:

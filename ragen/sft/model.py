@@ -1,4 +1,4 @@
-"""The model that supervised training starts from, or goes on with."""
+"""The model that supervised training starts from, or resumes with."""
 
 from __future__ import annotations
 

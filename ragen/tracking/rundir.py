@@ -29,6 +29,9 @@ from ragen.types import Episode
 State = Literal["running", "finished", "early_stopped", "interrupted", "failed"]
 """How a run stands. A run whose process was killed stays `running`."""
 
+SFT_RECORD = "sft.json"
+"""File in the directory of a supervised run: what its weights follow from."""
+
 
 def write_atomic(path: Path, content: str | bytes) -> None:
     """Write a file so that a reader sees the old one or the new one, never a part."""
