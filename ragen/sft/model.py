@@ -1,4 +1,7 @@
-"""The model that supervised training starts from, or resumes with."""
+"""The model that supervised training starts from, or resumes with.
+
+Tested in tests/sft/test_command.py.
+"""
 
 from __future__ import annotations
 

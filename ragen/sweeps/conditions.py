@@ -1,4 +1,7 @@
-"""What the runs of a sweep say about each value: curves, means over seeds, intervals."""
+"""What the runs of a sweep say about each value: curves, means over seeds, intervals.
+
+Tested in tests/sweeps/test_report.py.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,8 @@
 """The experiments: which values, which keys they set, how runs are called and where they write.
 
 Model and output names follow one pattern: <experiment>_<model name>, below logs/ and model_saving/.
+
+Tested in tests/sweeps/test_plan.py.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""The figure of a sweep."""
+"""The figure of a sweep.
+
+Tested in tests/sweeps/test_report.py.
+"""
 
 from __future__ import annotations
 

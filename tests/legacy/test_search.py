@@ -1,4 +1,4 @@
-"""The hyper-parameter search: what it plans, runs, stores and goes on with."""
+"""The hyper-parameter search: what it plans, runs, stores and resumes."""
 
 import itertools
 import json
@@ -102,7 +102,7 @@ def start(words: list[str], folder: Path) -> subprocess.Popen[str]:
 
 
 @pytest.mark.timeout(600)
-def test_a_killed_search_goes_on_stores_its_best_and_the_next_group_uses_it(tmp_path):
+def test_a_killed_search_resumes_stores_its_best_and_the_next_group_uses_it(tmp_path):
     words = [*COMMANDS[1], *SMALL, *FEW]
     names = [f"hyperparam_searching_actor_lr_{rate}" for rate in ("5e-7", "1e-6", "5e-6", "1e-5")]
     runs = [tmp_path / "checkpoints" / "RAGEN" / name for name in names]

@@ -10,7 +10,7 @@ from safetensors.torch import load_file
 
 from ragen.sft import command
 from ragen.tracking.rundir import read_metrics
-from tests.sft.test_finetune import configured
+from tests.sft.supervised import configured
 from tests.trainer.ray_runs import NORM_TOLERANCE, once, rank_processes
 
 pytest.importorskip("ray")
@@ -42,7 +42,7 @@ def assert_same(ours: Path, theirs: Path, *, num_steps: int) -> None:
 
 
 def test_two_workers_train_and_go_on_as_one_process_does(tmp_path, capfd):
-    """A worker is killed after the first epoch; what goes on from there equals what was never interrupted."""
+    """A worker is killed after the first epoch; what resumes from there equals what was never interrupted."""
     one, many = tmp_path / "one", tmp_path / "many"
     num_steps = max(tune(one))
     others = set(rank_processes(os.getpid()))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import shlex
@@ -11,8 +12,15 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from rich.console import Console
+
 from ragen.cli.sweep import main
+from ragen.sweeps.backend import LocalBackend
+from ragen.sweeps.results import Outcome
 from ragen.sweeps.run import Run
+from ragen.sweeps.scheduler import Scheduler
+from ragen.sweeps.slots import Slot
+from ragen.sweeps.view import LineView
 
 REPOSITORY = Path(__file__).parents[2]
 
@@ -102,3 +110,35 @@ def writing(folder: Path, state: str, *, early_stop: str | None = None, success:
         f"(run / 'metrics.jsonl').write_text({json.dumps(record)!r} + chr(10))\n"
         f"(run / 'status.json').write_text({json.dumps(status)!r})\n"
     )
+
+
+SLOTS = [Slot(devices=gpu, size=1, label="1xH100") for gpu in "01"]
+
+
+def work(runs: list[Run], *, slots=SLOTS, view=None) -> tuple[dict[str, Outcome], list[str], Scheduler]:
+    """Outcomes, names in the order of their ends, and the scheduler."""
+    outcomes, order = {}, []
+
+    def on_end(run: Run, outcome: Outcome) -> None:
+        outcomes[run.name] = outcome
+        order.append(run.name)
+
+    scheduler = Scheduler(runs, LocalBackend(slots), view=view or LineView(quiet()), on_end=on_end)
+    assert scheduler.work() is None
+    return outcomes, order, scheduler
+
+
+def quiet() -> Console:
+    return Console(file=io.StringIO(), width=200)
+
+
+def runs_of_all_kinds(folder: Path) -> list[Run]:
+    run_dir = folder / "runs"
+    return [
+        script_run(folder, "good", writing(run_dir / "good", "finished", success=0.75)),
+        script_run(folder, "early", writing(run_dir / "early", "early_stopped", early_stop="reward_variance_collapse")),
+        script_run(folder, "bad", "print('first line'); print('about to fail'); raise SystemExit('no such model')"),
+        script_run(folder, "silent", "pass"),
+        script_run(folder, "liar", writing(run_dir / "liar", "finished") + "raise SystemExit(3)"),
+        script_run(folder, "last", writing(run_dir / "last", "finished")),
+    ]

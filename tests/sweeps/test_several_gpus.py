@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from ragen.sweeps.slots import Slot, thread_settings
 from ragen.tracking.rundir import read_metrics, read_status
 from tests.sweeps.sweeping import REPOSITORY, SMALL, fields_of
 
@@ -31,15 +30,6 @@ def num_workers(log: Path) -> int:
     assert found is not None, log.read_text()
     assert len(set(found[2].split(", "))) == int(found[1]), "a process each"
     return int(found[1])
-
-
-def test_threads_are_shared_by_all_processes_of_all_runs(monkeypatch):
-    for name in ("OMP_NUM_THREADS", "OMP_WAIT_POLICY"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr("os.cpu_count", lambda: 32)
-    slots = [Slot(devices=ids, size=4, label="4xH100") for ids in ("0,1,2,3", "4,5,6,7")]
-    assert thread_settings(slots)["OMP_NUM_THREADS"] == "4"
-    assert thread_settings(slots[:1]) == {}, "a run alone divides by its own GPUs"
 
 
 @pytest.mark.slow
