@@ -163,7 +163,7 @@ def make_parser(word: str) -> Parser:
         def values(text: str) -> tuple[str, ...]:
             for value in comma_list(text):
                 try:
-                    sweep.check(value)
+                    sweep.point_of(value, True)
                 except ValueError:
                     raise argparse.ArgumentTypeError(f"{value!r} is not a value of this sweep") from None
             return comma_list(text)

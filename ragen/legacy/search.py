@@ -10,7 +10,6 @@ import argparse
 import itertools
 import json
 import os
-import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -26,7 +25,7 @@ from ragen.legacy.translate import translate
 from ragen.sweeps.driver import drive
 from ragen.sweeps.results import Outcome, score_of
 from ragen.sweeps.run import DONE, Run, shell_line
-from ragen.sweeps.slots import Slot, cut_slots, find_machine
+from ragen.sweeps.slots import Slot, cut_slots, find_machine, query_gpus
 from ragen.tracking.console import console, print_table
 from ragen.tracking.rundir import write_atomic
 
@@ -210,13 +209,8 @@ def find_slots(args: argparse.Namespace) -> list[Slot]:
 
 def busy_gpus() -> set[str]:
     """GPUs with more than half of their memory taken, as far as nvidia-smi says."""
-    command = ["nvidia-smi", "--query-gpu=index,memory.used,memory.total", "--format=csv,noheader,nounits"]
-    try:
-        answer = subprocess.run(command, capture_output=True, text=True, timeout=30, check=True).stdout
-        rows = [[field.strip() for field in line.split(",")] for line in answer.splitlines() if line.strip()]
-        return {gpu for gpu, used, total in rows if float(used) >= MAX_MEMORY_USED * float(total)}
-    except (OSError, subprocess.SubprocessError, ValueError):
-        return set()
+    rows = [row for row in query_gpus("index,memory.used,memory.total") if "".join(row[1:]).isdecimal()]
+    return {gpu for gpu, used, total in rows if float(used) >= MAX_MEMORY_USED * float(total)}
 
 
 # --- the result

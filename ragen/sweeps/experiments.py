@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from ragen.errors import ConfigError
 
@@ -64,6 +65,14 @@ FED_BY: dict[str, tuple[str, ...]] = {
 """Keys that take their value from another one unless they are set: who sets the other one means both."""
 
 
+class SweepPoint(NamedTuple):
+    """One value of a sweep."""
+
+    fields: dict[str, str]
+    """What its result line begins with."""
+    overrides: Overrides
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Sweep:
     """One intervention, several values."""
@@ -75,20 +84,19 @@ class Sweep:
     default_values: str
     varied: tuple[str, ...]
     """The keys that the value decides."""
-    overrides_of: Callable[[str, bool], Overrides]
-    """Value and include_zero -> the keys that make the condition."""
-    fields_of: Callable[[str, bool], Mapping[str, str]]
-    """Value and include_zero -> what the result line begins with."""
-    name_of: Callable[[str, str, str], str]
-    """Tag, label and model name -> experiment name."""
-    has_include_zero: bool = True
-    """Whether the sweep has --rollout_filter_include_zero, and so a folder per filter tag."""
-    check: Callable[[str], object]
-    """Raises ValueError on a text that is not a value of this sweep."""
+    point_of: Callable[[str, bool], SweepPoint]
+    """Value and include_zero -> the point; ValueError on a text that is not a value of this sweep."""
+    name: str
+    """Of an experiment, without the model; {tag} is the filter tag, {label} the value."""
 
     @property
     def project(self) -> str:
         return f"ragen_release_{self.slug}"
+
+    @property
+    def has_include_zero(self) -> bool:
+        """Whether the sweep has --rollout_filter_include_zero, and so a folder per filter tag."""
+        return "{tag}" in self.name
 
 
 def value_label(value: str) -> str:
@@ -122,72 +130,46 @@ def as_number(value: str) -> float:
     return number
 
 
-# --- top-p
-
-
-def is_nofilter(value: str) -> bool:
-    return value.lower() == "nofilter"
-
-
-def check_top_p(value: str) -> None:
-    if not is_nofilter(value) and not 0 < as_number(value) <= 1:
-        raise ValueError(value)
-
-
-def top_p_fields(value: str, _: bool) -> dict[str, str]:
-    """1.0 and nofilter keep all groups but those without variance, and really all."""
-    number = "1.0" if is_nofilter(value) else value
-    return {"value": value, "include_zero": str(is_nofilter(value)), "filter_value": number}
-
-
-def top_p_overrides(value: str, _: bool) -> Overrides:
-    fields = top_p_fields(value, _)
+def settings(*, filter_value: str, include_zero: bool, use_kl: bool, kl: str, entropy: str) -> Overrides:
     return {
-        "actor_rollout_ref.rollout.rollout_filter_value": fields["filter_value"],
-        "actor_rollout_ref.rollout.rollout_filter_include_zero": fields["include_zero"],
-        "actor_rollout_ref.actor.use_kl_loss": "True",
-        "actor_rollout_ref.actor.kl_loss_coef": "0.001",
-        "actor_rollout_ref.actor.entropy_coeff": "0.001",
-    }
-
-
-# --- KL and entropy
-
-
-def filter_off(include_zero: bool) -> Overrides:
-    return {
-        "actor_rollout_ref.rollout.rollout_filter_value": "1",
+        "actor_rollout_ref.rollout.rollout_filter_value": filter_value,
         "actor_rollout_ref.rollout.rollout_filter_include_zero": str(include_zero),
+        "actor_rollout_ref.actor.use_kl_loss": str(use_kl),
+        "actor_rollout_ref.actor.kl_loss_coef": kl,
+        "actor_rollout_ref.actor.entropy_coeff": entropy,
     }
 
 
-def kl_overrides(value: str, include_zero: bool) -> Overrides:
+def top_p_point(value: str, _: bool) -> SweepPoint:
+    """1.0 keeps all groups but those without variance, nofilter really all."""
+    is_nofilter = value.lower() == "nofilter"
+    number = "1.0" if is_nofilter else value
+    if not 0 < as_number(number) <= 1:
+        raise ValueError(value)
+    fields = {"value": value, "include_zero": str(is_nofilter), "filter_value": number}
+    return SweepPoint(
+        fields, settings(filter_value=number, include_zero=is_nofilter, use_kl=True, kl="0.001", entropy="0.001")
+    )
+
+
+def kl_point(value: str, include_zero: bool) -> SweepPoint:
     """At 0 the KL is off, so that the reference model is neither loaded nor run."""
-    return filter_off(include_zero) | {
-        "actor_rollout_ref.actor.use_kl_loss": str(as_number(value) != 0),
-        "actor_rollout_ref.actor.kl_loss_coef": value,
-        "actor_rollout_ref.actor.entropy_coeff": "0.0",
-    }
+    use_kl = as_number(value) != 0
+    return SweepPoint(
+        {"kl": value, "filter": filter_tag(include_zero), "include_zero": str(include_zero)},
+        settings(filter_value="1", include_zero=include_zero, use_kl=use_kl, kl=value, entropy="0.0"),
+    )
 
 
-def entropy_overrides(value: str, include_zero: bool) -> Overrides:
-    return filter_off(include_zero) | {
-        "actor_rollout_ref.actor.use_kl_loss": "False",
-        "actor_rollout_ref.actor.kl_loss_coef": "0",
-        "actor_rollout_ref.actor.entropy_coeff": value,
-    }
-
-
-def coefficient_fields(name: str) -> Callable[[str, bool], Mapping[str, str]]:
-    return lambda value, include_zero: {
-        name: value,
-        "filter": filter_tag(include_zero),
-        "include_zero": str(include_zero),
-    }
+def entropy_point(value: str, include_zero: bool) -> SweepPoint:
+    as_number(value)
+    return SweepPoint(
+        {"entropy": value, "filter": filter_tag(include_zero), "include_zero": str(include_zero)},
+        settings(filter_value="1", include_zero=include_zero, use_kl=False, kl="0", entropy=value),
+    )
 
 
 COEFFICIENTS = "0,0.001,0.003,0.01,0.03,0.1"
-
 SWEEPS = {
     "top-p": Sweep(
         title="Top-p sweep",
@@ -198,11 +180,8 @@ SWEEPS = {
             "actor_rollout_ref.rollout.rollout_filter_value",
             "actor_rollout_ref.rollout.rollout_filter_include_zero",
         ),
-        overrides_of=top_p_overrides,
-        fields_of=top_p_fields,
-        name_of=lambda tag, label, model: f"sokoban_top_p_{label}-{model}",
-        has_include_zero=False,
-        check=check_top_p,
+        point_of=top_p_point,
+        name="sokoban_top_p_{label}",
     ),
     "kl": Sweep(
         title="KL sweep",
@@ -210,10 +189,8 @@ SWEEPS = {
         value_option="--kl-values",
         default_values=COEFFICIENTS,
         varied=("actor_rollout_ref.actor.kl_loss_coef", "actor_rollout_ref.actor.use_kl_loss"),
-        overrides_of=kl_overrides,
-        fields_of=coefficient_fields("kl"),
-        name_of=lambda tag, label, model: f"sokoban_kl_sweep_{tag}_{label}-{model}",
-        check=as_number,
+        point_of=kl_point,
+        name="sokoban_kl_sweep_{tag}_{label}",
     ),
     "entropy": Sweep(
         title="Entropy sweep",
@@ -221,10 +198,8 @@ SWEEPS = {
         value_option="--entropy-values",
         default_values=COEFFICIENTS,
         varied=("actor_rollout_ref.actor.entropy_coeff",),
-        overrides_of=entropy_overrides,
-        fields_of=coefficient_fields("entropy"),
-        name_of=lambda tag, label, model: f"sokoban_entropy_sweep_{tag}_{label}-{model}",
-        check=as_number,
+        point_of=entropy_point,
+        name="sokoban_entropy_sweep_{tag}_{label}",
     ),
 }
 

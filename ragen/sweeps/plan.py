@@ -143,17 +143,19 @@ def plan_sweep(sweep: Sweep, options: Options, slot: Slot) -> list[Run]:
     for seed in range(1, options.seeds + 1):
         for value in options.values:
             label = value_label(value)
-            name = sweep.name_of(tag, label, options.model_name) + (f"-seed{seed}" if seed > 1 else "")
+            end = f"-seed{seed}" if seed > 1 else ""
+            name = f"{sweep.name.format(tag=tag, label=label)}-{options.model_name}{end}"
+            point = sweep.point_of(value, options.rollout_filter_include_zero)
             first_seed = first_seeds.get(value)
             run = make_run(
                 name,
-                SHARED_BY_SWEEPS | sweep.overrides_of(value, options.rollout_filter_include_zero),
+                SHARED_BY_SWEEPS | point.overrides,
                 options,
                 slot,
                 project=sweep.project,
                 run_dir=Path("model_saving") / folder / label / name,
                 log_dir=Path("logs") / folder / (tag if sweep.has_include_zero else "") / label,
-                fields=sweep.fields_of(value, options.rollout_filter_include_zero),
+                fields=point.fields,
                 value=value,
                 seed=seed,
                 # Without a fixed seed every run draws its own.

@@ -94,13 +94,17 @@ def slot_label(group: Sequence[str], machine: Machine) -> str:
 
 def ask_nvidia_smi() -> dict[str, str]:
     """Id -> short model name of every GPU; empty when nvidia-smi is missing or fails."""
-    command = ["nvidia-smi", "--query-gpu=index,name", "--format=csv,noheader"]
+    return {row[0]: short_model(row[1]) for row in query_gpus("index,name") if len(row) > 1 and row[0].isdigit()}
+
+
+def query_gpus(fields: str) -> list[list[str]]:
+    """[GPUs, fields] What nvidia-smi says; empty when it is missing or fails."""
+    command = ["nvidia-smi", f"--query-gpu={fields}", "--format=csv,noheader,nounits"]
     try:
         answer = subprocess.run(command, capture_output=True, text=True, timeout=30, check=True).stdout
     except (OSError, subprocess.SubprocessError):
-        return {}
-    rows = [line.partition(",") for line in answer.splitlines() if line.strip()]
-    return {gpu.strip(): short_model(name) for gpu, comma, name in rows if comma and gpu.strip().isdigit()}
+        return []
+    return [[field.strip() for field in line.split(",")] for line in answer.splitlines()]
 
 
 def short_model(name: str) -> str:
