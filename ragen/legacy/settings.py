@@ -12,7 +12,6 @@ from ragen.config.strict import did_you_mean, nearest
 from ragen.errors import ConfigError
 from ragen.files import flatten, read_yaml
 from ragen.legacy.table import TABLE
-from ragen.trainer.changes import flat
 
 LEGACY_DIR = CONFIG_DIR / "legacy"
 VARIABLE = "CONFIG_"
@@ -40,8 +39,8 @@ class Settings:
 
 def read_settings(env: str, arguments: Sequence[str], variables: Mapping[str, str]) -> Settings:
     """Merge everything; an unknown key, a wrong type or a key that means nothing any more is an error."""
-    defaults = flat(read_yaml(LEGACY_DIR / "base.yaml"))
-    defaults |= flat(read_yaml(LEGACY_DIR / f"{check_env(env)}.yaml"))
+    defaults = flatten(read_yaml(LEGACY_DIR / "base.yaml"))
+    defaults |= flatten(read_yaml(LEGACY_DIR / f"{check_env(env)}.yaml"))
     given: dict[str, Any] = {}
     for name, text in variables.items():
         if name.startswith(VARIABLE):

@@ -33,7 +33,6 @@ from ragen.tracking.lock import RunLock
 from ragen.tracking.names import SFT_VAL_LOSS
 from ragen.tracking.rundir import SFT_RECORD, RunDir, read_status, write_atomic
 from ragen.tracking.tracker import Trackers, check_names
-from ragen.trainer.changes import flat
 from ragen.trainer.checkpoint import find_resume, read_state, save_checkpoint, step_of
 from ragen.trainer.checksums import verify
 from ragen.trainer.start import check_devices
@@ -74,7 +73,7 @@ def run_sft(config: Config, sft: SftConfig) -> Path:
 
 def check_same_run(root: Path, config: Config, sft: SftConfig) -> None:
     """Write down what the weights follow from; a folder that holds a run with other settings is refused."""
-    ours = json.loads(json.dumps(flat(origin(config, sft))))
+    ours = json.loads(json.dumps(flatten(origin(config, sft))))
     path = root / SFT_RECORD
     if not path.exists():
         write_atomic(path, json.dumps(ours, indent=2) + "\n")

@@ -2,18 +2,17 @@
 
 from pathlib import Path
 
-from ragen.files import read_yaml
+from ragen.files import flatten, read_yaml
 from ragen.legacy.settings import LEGACY_DIR
 from ragen.legacy.table import TABLE, to_markdown
-from ragen.trainer.changes import flat
 
 ROOT = Path(__file__).parents[2]
 
 
 def test_every_key_with_a_default_has_a_row_and_every_row_a_default():
-    defaults = flat(read_yaml(LEGACY_DIR / "base.yaml"))
+    defaults = flatten(read_yaml(LEGACY_DIR / "base.yaml"))
     for env in ("sokoban", "frozenlake", "two_armed_bandit"):
-        names = flat(read_yaml(LEGACY_DIR / f"{env}.yaml"))
+        names = flatten(read_yaml(LEGACY_DIR / f"{env}.yaml"))
         defaults |= {key: value for key, value in names.items() if key in TABLE}
     assert set(defaults) == set(TABLE)
 
