@@ -7,10 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ragen.config import argument_parser
-from ragen.evaluation.command import MODES, evaluate
-
-OWN_CONFIG = "that of the checkpoint's run, else eval"
-"""Default of --config-name, as --help shows it."""
+from ragen.evaluation.command import MODES, OWN_CONFIG, evaluate
 
 
 def main(argv: Sequence[str]) -> None:
@@ -26,15 +23,4 @@ def main(argv: Sequence[str]) -> None:
     parser.add_argument("--no-reference", action="store_true", help="leave out the random policy and the solver")
     parser.add_argument("--best", action="store_true", help="the model is a run: take its best (trainer.keep_best)")
     parser.add_argument("--out", type=Path, metavar="DIR", help="run directory (trainer.local_log_dir/NAME_TIME)")
-    args = parser.parse_args(argv)
-    evaluate(
-        args.overrides,
-        config_name=None if args.config_name == OWN_CONFIG else args.config_name,
-        config_dir=args.config_dir,
-        max_turn=args.max_turn,
-        max_actions=args.max_actions,
-        is_best=args.best,
-        modes=MODES[args.mode],
-        has_references=not args.no_reference,
-        out=args.out,
-    )
+    evaluate(**vars(parser.parse_args(argv)))

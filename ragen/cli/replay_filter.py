@@ -37,13 +37,5 @@ def main(argv: Sequence[str]) -> None:
         metavar="X",
         help="multiply every reward by X first: softmax filters then choose differently, linear ones do not",
     )
-    parser.add_argument("--json", action="store_true", help="one JSON object per file and filter")
-    args = parser.parse_intermixed_args(argv)
-    replay_run(
-        args.path,
-        args.overrides,
-        pattern=args.files,
-        reward_scale=args.reward_scale,
-        is_per_step=args.per_step,
-        as_json=args.json,
-    )
+    parser.add_argument("--json", action="store_true", dest="as_json", help="one JSON object per file and filter")
+    replay_run(**vars(parser.parse_intermixed_args(argv)))

@@ -24,36 +24,38 @@ from ragen.trainer.checkpoint import BEST, find_best
 from ragen.trainer.checksums import verify
 from ragen.types import Status
 
+OWN_CONFIG = "that of the checkpoint's run, else eval"
+"""Default of --config-name, as --help shows it."""
 RUN_CONFIG = "config"
 """Name of the configuration in a run directory."""
 MODES = {"sampled": ("sampled",), "greedy": ("greedy",), "both": ("sampled", "greedy")}
 
 
 def evaluate(
-    words: Sequence[str],
     *,
-    config_name: str | None,
+    overrides: Sequence[str],
+    config_name: str,
     config_dir: str | None,
     max_turn: int | None,
     max_actions: int | None,
-    is_best: bool,
-    modes: Sequence[str],
-    has_references: bool,
+    best: bool,
+    mode: str,
+    no_reference: bool,
     out: Path | None,
 ) -> None:
     """Evaluate the model that a command line names; a word without `=` is the model, the others are overrides."""
-    words = [bare_model(word) for word in words]
-    if is_best:
+    words = [bare_model(word) for word in overrides]
+    if best:
         words = [word if "=" in word else str(best_model(Path(word))) for word in words]
     name, folder = choose_config(words, config_name, config_dir)
     if folder:
         console.print(f"Environment and prompts: {Path(folder) / name}.yaml", soft_wrap=True)
-    overrides = to_overrides(words, name, folder, max_turn=max_turn, max_actions=max_actions)
-    config = read_config(name, overrides, folder)
+    changes = to_overrides(words, name, folder, max_turn=max_turn, max_actions=max_actions)
+    config = read_config(name, changes, folder)
     if folder and name == RUN_CONFIG and (note := overlap_note(config, Path(folder))):
         console.print(note, soft_wrap=True)
     out = out or Path(config.trainer.local_log_dir) / time.strftime(f"{config.trainer.experiment_name}_%Y%m%d_%H%M%S")
-    run_evaluation(config, RunDir(out), modes=modes, has_references=has_references)
+    run_evaluation(config, RunDir(out), modes=MODES[mode], has_references=not no_reference)
     console.print(f"Episodes, metrics and configuration: {out}   (read them: ragen show {out})", soft_wrap=True)
 
 
@@ -74,9 +76,9 @@ def best_model(run: Path) -> Path:
     return best / "actor"
 
 
-def choose_config(words: Sequence[str], name: str | None, config_dir: str | None) -> tuple[str, str | None]:
+def choose_config(words: Sequence[str], name: str, config_dir: str | None) -> tuple[str, str | None]:
     """Name and folder of the config: as given, else of the run that made the checkpoint, else `eval`."""
-    if name is not None:
+    if name != OWN_CONFIG:
         return name, config_dir
     for model in (Path(word).resolve() for word in words if "=" not in word):
         # RUN/global_step_N/actor, RUN/merged_model and RUN/lora_weights/global_step_N/actor

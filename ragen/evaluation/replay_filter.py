@@ -66,21 +66,21 @@ class Replay:
 
 
 def replay_run(
-    path: Path, overrides: Sequence[str], *, pattern: str | None, reward_scale: float, is_per_step: bool, as_json: bool
+    *, path: Path, overrides: Sequence[str], files: str | None, reward_scale: float, per_step: bool, as_json: bool
 ) -> None:
     """Replay the episode files of a run and print what each filter keeps."""
     filters = choose_filters(path, overrides)
-    files = select_files(path, pattern)
+    chosen = select_files(path, files)
     done: list[list[Replay]] = []
-    for file in files:
+    for file in chosen:
         replays = replay(file, filters, reward_scale=reward_scale)
         done.append(replays)
         if as_json:
             for each in replays:
                 print(json.dumps(each.to_json()))
-        elif is_per_step or len(files) == 1:
+        elif per_step or len(chosen) == 1:
             report(replays)
-    if len(files) > 1 and not as_json:
+    if len(chosen) > 1 and not as_json:
         report_total(done)
 
 

