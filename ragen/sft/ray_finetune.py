@@ -1,4 +1,4 @@
-"""Supervised training on several devices: each rank has a part of the model, and of every batch."""
+"""Supervised training on several devices: each rank has a shard of the model, and of every batch."""
 
 from __future__ import annotations
 

@@ -7,6 +7,7 @@ arms of the study: start, RL, SFT and SFT + RL.
 
 from __future__ import annotations
 
+import itertools
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -67,38 +68,40 @@ def plan(out: Path, seeds: Sequence[int], overrides: Sequence[str]) -> dict[tupl
     """(environment, way, kind, seed) -> run; kind is rl or sft."""
     runs = {}
     for name, game in GAMES.items():
-        for way, enable_think in WAYS.items():
-            for seed in seeds:
-                for kind in ("rl", "sft") if game.has_sft else ("rl",):
-                    label = f"{name}-{way.replace(' ', '_')}-{kind}-{seed}"
-                    shared = [f"agent_proxy.enable_think={enable_think}", *overrides]
-                    program = (sys.executable, "-m", "ragen.cli")
-                    model = "tiny" if kind == "rl" else f"{out}/{label}/sft/merged_model"
-                    train = [
-                        *(*program, "train", "--config-name", game.config_name, *QUIET),
-                        f"model_path={model}",
-                        f"seed.train={1_000_000 * seed}",
-                        f"seed.val={1_000_000 * seed - 10_000}",
-                        f"trainer.total_training_steps={game.num_steps}",
-                        f"trainer.test_freq={game.num_steps}",
-                        f"trainer.default_local_dir={out}/{label}/run",
-                        *shared,
-                    ]
-                    command = shell_line(train)
-                    if kind == "sft":
-                        teach = [*program, "sft", "--config-name", game.config_name, "trainer.logger=[]", *SFT]
-                        teach += [f"sft.output_dir={out}/{label}/sft", f"sft.seed={1_000_000 * seed + 500_000}"]
-                        words = [word for word in shared if not word.startswith("trainer.")]
-                        command = f"{shell_line([*teach, *words])} && {command}"
-                    runs[name, way, kind, seed] = Run(
-                        name=label,
-                        command=("bash", "-c", command),
-                        log=out / f"{label}.log",
-                        run_dir=out / label / "run",
-                        total_steps=game.num_steps,
-                        seed=seed,
-                    )
+        kinds = ("rl", "sft") if game.has_sft else ("rl",)
+        for way, seed, kind in itertools.product(WAYS, seeds, kinds):
+            label = f"{name}-{way.replace(' ', '_')}-{kind}-{seed}"
+            shared = [f"agent_proxy.enable_think={WAYS[way]}", *overrides]
+            runs[name, way, kind, seed] = Run(
+                name=label,
+                command=("bash", "-c", shell_command(game, kind, seed, out / label, shared)),
+                log=out / f"{label}.log",
+                run_dir=out / label / "run",
+                total_steps=game.num_steps,
+                seed=seed,
+            )
     return runs
+
+
+def shell_command(game: Game, kind: str, seed: int, folder: Path, shared: Sequence[str]) -> str:
+    """The training, behind the supervised one where the kind is sft."""
+    program = (sys.executable, "-m", "ragen.cli")
+    train = [
+        *(*program, "train", "--config-name", game.config_name, *QUIET),
+        f"model_path={'tiny' if kind == 'rl' else folder / 'sft/merged_model'}",
+        f"seed.train={1_000_000 * seed}",
+        f"seed.val={1_000_000 * seed - 10_000}",
+        f"trainer.total_training_steps={game.num_steps}",
+        f"trainer.test_freq={game.num_steps}",
+        f"trainer.default_local_dir={folder / 'run'}",
+        *shared,
+    ]
+    if kind == "rl":
+        return shell_line(train)
+    teach = [*program, "sft", "--config-name", game.config_name, "trainer.logger=[]", *SFT]
+    teach += [f"sft.output_dir={folder / 'sft'}", f"sft.seed={1_000_000 * seed + 500_000}"]
+    teach += [word for word in shared if not word.startswith("trainer.")]
+    return f"{shell_line(teach)} && {shell_line(train)}"
 
 
 def successes(run_dir: Path, tag: str) -> tuple[Rates, Rates]:
