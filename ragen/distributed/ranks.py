@@ -40,7 +40,7 @@ GRACE_S = 3.0
 """After a rank failed, the others get this long to report: one of them may be the cause."""
 HEAD_GONE_S = 20.0
 """So long may the head of the cluster be out of reach. After 60 s Ray itself would end this process without a word."""
-GO_ON = "The same command goes on from the newest checkpoint; trainer.max_restarts=N lets a run do so by itself."
+RESUME = "The same command resumes from the newest checkpoint; trainer.max_restarts=N lets a run do so by itself."
 
 
 class RankProcess:
@@ -105,7 +105,7 @@ class RankProcess:
         return answer if is_answered else None
 
     def release(self) -> None:
-        """Forget the workers; the process may build others."""
+        """Drop the workers; the process may build others."""
         import torch.distributed as dist
 
         if self._workers is not None:
@@ -166,14 +166,14 @@ class Ranks:
             for number in range(per_node * num_nodes)
         ]
         try:
-            self.places = ray.get([actor.where.remote() for actor in self.actors], timeout=START_S)
+            self.addresses = ray.get([actor.where.remote() for actor in self.actors], timeout=START_S)
         except (GetTimeoutError, RayActorError) as error:
             raise WorkerError(f"The workers did not start within {START_S:.0f} s: {error}") from error
 
     def where(self, count: int) -> str:
         """Processes of the first ranks, by machine: 10.0.0.1 (4711, 4712), 10.0.0.2 (815)"""
         pids: dict[str, list[str]] = {}
-        for address, pid in self.places[:count]:
+        for address, pid in self.addresses[:count]:
             pids.setdefault(address, []).append(str(pid))
         return ", ".join(f"{address} ({', '.join(found)})" for address, found in pids.items())
 
@@ -183,11 +183,11 @@ class Ranks:
         for actor in getattr(self, "actors", []):
             with suppress(Exception):  # Ray itself may be gone
                 ray.kill(actor)
-        for address, pid in getattr(self, "places", []):
-            if address == here:  # a process that hangs does not hear Ray
+        for address, pid in getattr(self, "addresses", []):
+            if address == here:  # a process that hangs does not answer Ray
                 with suppress(ProcessLookupError, PermissionError):
                     os.kill(pid, signal.SIGKILL)
-        self.actors, self.places = [], []
+        self.actors, self.addresses = [], []
         with suppress(Exception):
             remove_placement_group(self._group)
         if self._is_own:
@@ -286,7 +286,7 @@ class RankCalls:
         elif not self._is_broken:
             ray.get([actor.release.remote() for actor in self.actors], timeout=60)
 
-    def ask(self, method: str, *args: Any, **kwargs: Any) -> Any:
+    def call(self, method: str, *args: Any, **kwargs: Any) -> Any:
         """Call all ranks with the same arguments; they have the same answer."""
         shared = [ray.put(arg) if isinstance(arg, Batch | list) else arg for arg in args]
         calls = [actor.call.remote(method, number == 0, *shared, **kwargs) for number, actor in enumerate(self.actors)]
@@ -307,7 +307,7 @@ class RankCalls:
                 self._is_broken = True
                 raise WorkerError(
                     f"The Ray cluster is gone: its head {self._head.address} does not answer during {phase}. Start the "
-                    f"cluster again, where it is not this run's own. {GO_ON}"
+                    f"cluster again, where it is not this run's own. {RESUME}"
                 )
             for call in done:
                 try:
@@ -323,12 +323,12 @@ class RankCalls:
                 self._is_broken = True
                 raise WorkerError(
                     f"Nothing moved for {still:.0f} s during {phase} (trainer.hang_timeout_minutes):\n"
-                    f"{watch.who_waits(now)}\nThe workers are ended. {GO_ON}"
+                    f"{watch.describe_waiting(now)}\nThe workers are ended. {RESUME}"
                 )
             if still > self._warn_s and (warned is None or now - warned > self._warn_s):
                 warned = now
                 print(
-                    f"Nothing moved for {still:.0f} s during {phase}:\n{watch.who_waits(now)}",
+                    f"Nothing moved for {still:.0f} s during {phase}:\n{watch.describe_waiting(now)}",
                     file=sys.stderr,
                     flush=True,
                 )
@@ -345,11 +345,11 @@ class RankCalls:
 
         number = min(failures, key=lambda number: (*is_effect(number), number))
         error = failures[number]
-        address, pid = self.ranks.places[number]
+        address, pid = self.ranks.addresses[number]
         name = f"Worker {number} of {self.world_size} (process {pid} on {address})"
         if isinstance(error, RayActorError):
             raise WorkerError(
-                f"{name} died during {phase}: it was killed, or its machine ran out of memory (see `dmesg`). {GO_ON}"
+                f"{name} died during {phase}: it was killed, or its machine ran out of memory (see `dmesg`). {RESUME}"
             ) from error
         cause = getattr(error, "cause", error)
         if isinstance(cause, RagenError):
@@ -358,4 +358,4 @@ class RankCalls:
         reason = f"{type(cause).__name__}: {str(cause).strip().splitlines()[0] if str(cause).strip() else ''}"
         if isinstance(cause, MemoryError | torch.OutOfMemoryError) or "allocate" in str(cause):
             raise WorkerError(f"{name} ran out of memory during {phase} ({reason}). {self._memory_advice}") from error
-        raise WorkerError(f"{name} failed during {phase}: {reason}. {GO_ON}") from error
+        raise WorkerError(f"{name} failed during {phase}: {reason}. {RESUME}") from error

@@ -1,4 +1,4 @@
-"""Ranks that share the samples of each mini batch."""
+"""Ranks that share the samples of each mini batch, and the weights of the models."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.tensor import DTensor, distribute_tensor
 
 from ragen.modeling.packing import by_beginning, shared_with_previous
-from ragen.modeling.team import Share, Split
+from ragen.modeling.team import Share, Split, gathered
 
 T = TypeVar("T")
 
@@ -57,7 +58,7 @@ def assign_to_ranks(sequences: Sequence[Sequence[int]], num_ranks: int, *, is_ba
 
 
 class Root(nn.Module):
-    """The outermost module of a model in parts. What is computed in its forward pass may use every layer."""
+    """The outermost module of a sharded model. What is computed in its forward pass may use every layer."""
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__()
@@ -68,10 +69,51 @@ class Root(nn.Module):
 
 
 class ShardTeam:
-    """Ranks share the samples of each mini batch; `root` is None for a model that each of them holds whole."""
+    """Ranks share the samples of each mini batch and, where there is a `root`, the weights of the model in it.
 
-    def __init__(self, rank: Rank, root: Root | None = None) -> None:
-        self.rank, self.root = rank, root
+    `copy` is the same model with all its weights, which follow the sharded ones; ranks that only help to gather have
+    none.
+    """
+
+    def __init__(self, rank: Rank, root: Root | None = None, copy: Any = None) -> None:
+        self.rank, self.root, self.copy = rank, root, copy
+        self.is_writer, self.is_rounded = rank.number == 0, rank.dtype != torch.float32
+        # Taken before the first pass, which may leave gathered weights in the module instead.
+        self.weights: dict[str, Any] = dict(root.model.named_parameters()) if root else {}
+        self.is_stale = False
+
+    def weights_changed(self) -> None:
+        self.is_stale = True
+
+    @torch.no_grad()
+    def full_model(self, model: Any) -> Any:
+        if self.root is None:
+            return model
+        copies = dict(self.copy.named_parameters()) if self.copy is not None else {}
+        for name, weight in self.weights.items() if self.is_stale else ():
+            if weight.requires_grad:
+                full = gathered(weight.to(self.rank.dtype).to(self.rank.device))
+                if name in copies:
+                    copies[name].copy_(full)
+        self.is_stale = False
+        return self.copy
+
+    def full_tensors(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        found = {}
+        for key, tensor in tensors.items():
+            full = gathered(tensor.to(self.rank.device))
+            if self.is_writer:
+                found[key] = full.cpu()
+            self.rank.on_progress()
+        return found
+
+    def own_part(self, tensor: Tensor, like: Tensor) -> Tensor:
+        if not isinstance(like, DTensor):
+            return tensor
+        return distribute_tensor(tensor, like.device_mesh, like.placements, src_data_rank=None).to(like.device)
+
+    def for_copies(self) -> ShardTeam:
+        return ShardTeam(self.rank)
 
     def device_of(self, model: Any) -> torch.device:
         return torch.device(self.rank.device)

@@ -46,7 +46,7 @@ class Watch:
         """Nothing is known yet."""
         return cls(notes=[("", -1)] * num_ranks, moved=[now] * num_ranks)
 
-    def who_waits(self, now: float) -> str:
+    def describe_waiting(self, now: float) -> str:
         """One line per rank; those that are behind hold up the others."""
         done = [sys.maxsize if phase == IDLE else count for phase, count in self.notes]
         lines = []

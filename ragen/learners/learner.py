@@ -114,6 +114,7 @@ class Learner:
                 for name, share in shares.items():
                     sums[name] += share
             norms.append(self.optimizer.step(step))
+        self.team.weights_changed()
         self.model.eval()
         finite = [norm for norm in norms if isfinite(norm)]
         self.check(step, is_lost=not finite)
@@ -151,14 +152,24 @@ class Learner:
             micro = batch.select(each.indices)
             yield micro.weightless() if each.is_spare else micro, each.packing
 
-    def save(self, folder: Path, tokenizer: Any, *, with_optimizer: bool) -> None:
+    def save(self, folder: Path, tokenizer: Any) -> None:
         """A Hugging Face directory, and beside it what an exact resume needs."""
-        save_model(self.model, folder, tokenizer)
-        if with_optimizer:
-            save_tensors(self.optimizer.state(), folder / OPTIMIZER_FILE)
+        model = self.team.full_model(self.model)
+        if self.team.is_writer:
+            save_model(model, folder, tokenizer)
+        if "optimizer" in self.config.checkpoint.save_contents:
+            save_optimizer(self.optimizer, folder, self.team)
 
     def load_optimizer(self, folder: Path) -> None:
-        self.optimizer.load_file(folder / OPTIMIZER_FILE)
+        self.optimizer.load_file(folder / OPTIMIZER_FILE, self.team)
+        self.team.weights_changed()
+
+
+def save_optimizer(optimizer: Optimizer, folder: Path, team: Team) -> None:
+    """The state of an optimizer; all ranks take part, and one of them writes."""
+    state = team.full_tensors(optimizer.state(with_masters=team.is_rounded))
+    if team.is_writer:
+        save_tensors(state, folder / OPTIMIZER_FILE)
 
 
 def save_model(model: Any, folder: Path, tokenizer: Any) -> None:

@@ -7,12 +7,13 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import torch
+from safetensors import safe_open
 from torch import Tensor, nn
 
 from ragen.config.actor_rollout_ref import OptimConfig
 from ragen.errors import FileError
-from ragen.modeling.load import read_tensors
-from ragen.modeling.team import gathered
+from ragen.files import read_tensor_header
+from ragen.modeling.team import SOLO, Team, gathered
 
 
 def learning_rate(config: OptimConfig, step: int, total_steps: int) -> float:
@@ -89,10 +90,10 @@ class Optimizer:
     def gradients(self) -> dict[int, Tensor]:
         """Number of a weight -> the float32 sum of what was backpropagated since the last step."""
         grads = enumerate(master.grad for master in self.masters.values())
-        return {place: grad for place, grad in grads if grad is not None}
+        return {number: grad for number, grad in grads if grad is not None}
 
     def clear(self) -> None:
-        """Forget the gradients."""
+        """Drop the gradients."""
         self.adam.zero_grad(set_to_none=True)
 
     @torch.no_grad()
@@ -102,24 +103,35 @@ class Optimizer:
             if self.masters[name] is not weight:
                 weight.copy_(self.masters[name])
 
-    def state(self) -> dict[str, Tensor]:
-        """Moments, step counts and master weights by name, for a safetensors file."""
+    def state(self, *, with_masters: bool = False) -> dict[str, Tensor]:
+        """Moments, step counts and master weights by name, for a safetensors file.
+
+        Masters that are the weights themselves are left out, unless the weights are saved rounded (`with_masters`).
+        """
         tensors: dict[str, Tensor] = {}
         for name, master in self.masters.items():
             tensors |= {f"{name}.{key}": value for key, value in self.adam.state.get(master, {}).items()}
-            if master is not self.weights[name]:
+            if with_masters or master is not self.weights[name]:
                 tensors[f"{name}.master"] = master
         return {key: tensor.detach().contiguous() for key, tensor in tensors.items()}
 
-    def load_file(self, path: Path) -> None:
-        """The state in a file that `state` was saved to; that of another model is refused."""
-        tensors = read_tensors(path)
+    def load_file(self, path: Path, team: Team = SOLO) -> None:
+        """This process's part of the state in a file that `state` was saved to; that of another model is refused."""
+        read_tensor_header(path)
+        tensors: dict[str, Tensor] = {}
+        with safe_open(path, framework="pt") as file:
+            for key in sorted(file.keys()):
+                name, _, kind = key.rpartition(".")
+                if name not in self.masters:
+                    raise FileError(
+                        f"{path} holds {key}, which this model does not train. It belongs to another model."
+                    )
+                tensor = file.get_tensor(key)
+                tensors[key] = tensor if kind == "step" else team.own_part(tensor, self.masters[name])
         for name, master in self.masters.items():
             moments = [tensors[key] for kind in ("exp_avg", "exp_avg_sq") if (key := f"{name}.{kind}") in tensors]
             if len(moments) == 1 or any(moment.shape != master.shape for moment in moments):
                 raise FileError(f"{path}: the moments of {name} are not of its shape. They belong to another model.")
-        if foreign := sorted(key for key in tensors if key.rpartition(".")[0] not in self.masters):
-            raise FileError(f"{path} holds {foreign[0]}, which this model does not train. It belongs to another model.")
         self.load_state(tensors)
 
     @torch.no_grad()

@@ -28,7 +28,32 @@ class Share:
 
 
 class Team(Protocol):
-    """How the work on one model is shared."""
+    """How the work on one model, and its weights, are shared. All ranks must call each of these together."""
+
+    is_writer: bool
+    """This process writes what all have."""
+    is_rounded: bool
+    """The full weights are rounded, so those that are trained are saved beside them."""
+
+    def full_model(self, model: Any) -> Any:
+        """The model with all its weights, the newest ones; None where only others need it."""
+        ...
+
+    def full_tensors(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Tensors with all their numbers; where nothing is written, none."""
+        ...
+
+    def own_part(self, tensor: Tensor, like: Tensor) -> Tensor:
+        """What this process holds of a full tensor, as it holds `like`."""
+        ...
+
+    def weights_changed(self) -> None:
+        """Called after an update."""
+        ...
+
+    def for_copies(self) -> Team:
+        """The same processes at work on a model that each of them has a full copy of."""
+        ...
 
     def device_of(self, model: Any) -> torch.device:
         """Where the model computes. Its weights may be elsewhere between the passes."""
@@ -54,6 +79,23 @@ class Team(Protocol):
 class Solo:
     """One process does everything."""
 
+    is_writer, is_rounded = True, False
+
+    def full_model(self, model: Any) -> Any:
+        return model
+
+    def full_tensors(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        return dict(tensors)
+
+    def own_part(self, tensor: Tensor, like: Tensor) -> Tensor:
+        return tensor
+
+    def weights_changed(self) -> None:
+        """There is no other copy."""
+
+    def for_copies(self) -> Team:
+        return self
+
     def device_of(self, model: Any) -> torch.device:
         return next(model.parameters()).device
 
@@ -74,6 +116,6 @@ SOLO = Solo()
 
 
 def gathered(tensor: Tensor) -> Tensor:
-    """A tensor of which every rank holds a part, in one piece; all ranks must ask. Others are returned as they are."""
+    """A tensor of which every rank holds a part, with all its numbers; others as they are. All ranks must call this."""
     # Not isinstance: the module of DTensor takes as long to import as half of torch.
     return tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor  # type: ignore[attr-defined]

@@ -13,9 +13,9 @@ from torch import Tensor
 
 from ragen.learners.actor import sampled_hidden, sampled_logprobs
 from ragen.learners.batch import make_batch
-from ragen.learners.learner import OPTIMIZER_FILE
+from ragen.learners.learner import OPTIMIZER_FILE, save_optimizer
 from ragen.learners.optimizer import Optimizer
-from ragen.modeling.finite import check_finite, save_tensors
+from ragen.modeling.finite import check_finite
 from ragen.modeling.lora import has_adapter, save_adapter
 from ragen.modeling.packing import Packing, micro_batches
 from ragen.modeling.passes import passes
@@ -64,6 +64,7 @@ class Finetuner:
             loss.backward()
             total += loss.item()
         norm = self.optimizer.step(step)
+        self.team.weights_changed()
         self.model.eval()
         seconds = time.monotonic() - started
         return {
@@ -89,11 +90,19 @@ class Finetuner:
 
     def save(self, folder: Path) -> None:
         """Adapters or whole weights, and the state of the optimizer."""
-        save_weights(self.model, folder)
-        save_tensors(self.optimizer.state(), folder / OPTIMIZER_FILE)
+        model = self.team.full_model(self.model)
+        if self.team.is_writer:
+            save_weights(model, folder)
+        save_optimizer(self.optimizer, folder, self.team)
 
     def load_optimizer(self, folder: Path) -> None:
-        self.optimizer.load_file(folder / OPTIMIZER_FILE)
+        self.optimizer.load_file(folder / OPTIMIZER_FILE, self.team)
+        self.team.weights_changed()
+
+    def synchronize(self) -> None:
+        """Wait for the device."""
+        if self.team.device_of(self.model).type == "cuda":
+            torch.cuda.synchronize()
 
     def close(self) -> None:
         """Nothing to do in this process."""

@@ -134,7 +134,7 @@ def build_workers(config: Config, start: Start, rank: Rank | None = None, *, dev
         joins_group=rank is not None,
     )
     agent = agent_with(config, source)
-    team = _shard(config, model, "actor", rank)
+    team = _shard(config, model, "actor", rank, copy=policy)
     reference = None
     if config.uses_reference and config.lora.rank > 0:  # the actor without its adapter
         reference = Reference(model, is_adapter_off=True, team=team)
@@ -145,22 +145,19 @@ def build_workers(config: Config, start: Start, rank: Rank | None = None, *, dev
     actor = Actor(
         model, parts.actor, temperature=temperature, total_steps=total, seed=seed, reference=reference, team=team
     )
-    critic = value_copy = None
+    critic = None
     if start.critic is not None:
         value_model = load_trained(config, start.critic, start.checkpoint, "critic", device=device)
         value_copy = deepcopy(value_model).cpu() if rank is not None and is_first else None  # for checkpoints
-        team = _shard(config, value_model, "critic", rank)
+        team = _shard(config, value_model, "critic", rank, copy=value_copy)
         critic = Critic(value_model, config.critic, total_steps=total, seed=seed, team=team)
+    learners = {"actor": actor, "critic": critic, "reference": reference, "tokenizer": tokenizer}
     if rank is None:
-        workers = LocalWorkers(config, agent, actor=actor, critic=critic, reference=reference, tokenizer=tokenizer)
+        workers = LocalWorkers(config, agent, **learners)
     else:
-        from ragen.distributed.sharding import Whole
         from ragen.workers.rank import RankWorkers
 
-        wholes = {"actor": Whole(policy, model, rank)}
-        wholes |= {"critic": Whole(value_copy, critic.model, rank)} if critic else {}
-        models = {"actor": actor, "critic": critic, "reference": reference}
-        workers = RankWorkers(config, agent, rank=rank, tokenizer=tokenizer, wholes=wholes, **models)
+        workers = RankWorkers(config, agent, rank=rank, **learners)
     if start.checkpoint and start.state is not None:
         workers.load_optimizers(start.checkpoint)
     workers.refresh_engine()
@@ -173,14 +170,13 @@ def train_seed(config: Config) -> int:
     return config.seed.train
 
 
-def _shard(config: Config, model: Any, role: str, rank: Rank | None) -> Team:
-    """Keep this rank's share of a model's weights; without ranks the model stays whole."""
+def _shard(config: Config, model: Any, role: str, rank: Rank | None, *, copy: Any = None) -> Team:
+    """Keep this rank's share of a model's weights; without ranks the model keeps them all."""
     if rank is None:
         return SOLO
     from ragen.distributed.sharding import shard
-    from ragen.distributed.team import ShardTeam
 
-    return ShardTeam(rank, shard(model, rank, is_offloaded=config.offloaded[role]))
+    return shard(model, rank, is_offloaded=config.offloaded[role], copy=copy)
 
 
 def load_trained(

@@ -14,7 +14,7 @@ from ragen.tracking import names
 from ragen.trainer.checkpoint import name_best, named_checkpoint, rotate, save_checkpoint
 from ragen.trainer.held_out import PlayedLevels
 from ragen.types import Metrics
-from ragen.workers.base import Workers
+from ragen.workers.base import Workers, savers, saves_all
 
 
 class Stateful(Protocol):
@@ -127,7 +127,7 @@ class Checkpointer:
         """Write a checkpoint and remove those that are too old."""
         if self.resumed is None or point.step != self.start_step:  # else its weights are there already
             state = point.state | {"played_levels": self.played.to_json(point.num_levels)}
-            save_checkpoint(self.root, point.step, self.workers.savers(), state if self.workers.saves_all else None)
+            save_checkpoint(self.root, point.step, savers(self.workers), state if saves_all(self.workers) else None)
         point.is_saved = True
         if self.best is not None and self.best["step"] == point.step:
             name_best(self.root, point.step)

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
 from torch import Tensor
 
+from ragen.config.actor_rollout_ref import ActorConfig, CriticConfig
+from ragen.config.schema import Config
 from ragen.learners.batch import Batch
 from ragen.learners.gradients import Gradient
 from ragen.llm_agent.agent_proxy import OnEpisode, RolloutPlan, ignore
@@ -19,6 +22,7 @@ from ragen.types import Episode, Metrics
 class Workers(Protocol):
     """Models, optimizers and engines. Tensors go in and come out on the CPU."""
 
+    config: Config
     tokenizer: Any
 
     @property
@@ -57,13 +61,8 @@ class Workers(Protocol):
         """Gradients of the parts of the actor's loss, bucket by bucket; nothing is updated."""
         ...
 
-    @property
-    def saves_all(self) -> bool:
-        """Checkpoints hold everything that training needs to continue."""
-        ...
-
-    def savers(self) -> dict[str, Callable[[Path], None]]:
-        """Role -> function that writes its checkpoint into a folder."""
+    def save(self, role: str, folder: Path) -> None:
+        """Write the checkpoint of a role, "actor" or "critic", into a folder."""
         ...
 
     def synchronize(self) -> None:
@@ -71,3 +70,19 @@ class Workers(Protocol):
         ...
 
     def close(self) -> None: ...
+
+
+def savers(workers: Workers) -> dict[str, Callable[[Path], None]]:
+    """Role -> function that writes its checkpoint into a folder."""
+    return {role: partial(workers.save, role) for role in _trained(workers.config)}
+
+
+def saves_all(workers: Workers) -> bool:
+    """Checkpoints hold everything that training needs to resume."""
+    contents = [role.checkpoint.save_contents for role in _trained(workers.config).values()]
+    return all({"optimizer", "extra"} <= set(parts) for parts in contents)
+
+
+def _trained(config: Config) -> dict[str, ActorConfig | CriticConfig]:
+    """Role -> configuration of what is trained."""
+    return {"actor": config.actor_rollout_ref.actor} | ({"critic": config.critic} if config.uses_critic else {})

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -59,8 +59,13 @@ class LocalWorkers:
 
     def logprobs(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """Log-probs and entropies of the sampled tokens under the actor."""
-        max_samples = self.config.actor_rollout_ref.rollout.log_prob_micro_batch_size_per_gpu
-        return score_logprobs(self.actor.model, batch, temperature=self.temperature, max_samples=max_samples)
+        return score_logprobs(
+            self.policy(),
+            batch,
+            temperature=self.temperature,
+            max_samples=self.config.actor_rollout_ref.rollout.log_prob_micro_batch_size_per_gpu,
+            team=self.actor.team.for_copies(),
+        )
 
     def ref_logprobs(self, batch: Batch) -> Tensor:
         """Log-probs of the sampled tokens under the reference."""
@@ -81,14 +86,14 @@ class LocalWorkers:
     ) -> tuple[Tensor, Tensor]:
         """Log-prob of every continuation after every prompt, [continuations, prompts], and their lengths."""
         size = self.config.collapse_detection.micro_batch_size
-        return cross_logprobs(self.actor.model, prompts, continuations, micro_batch_size=size)
+        return cross_logprobs(self.policy(), prompts, continuations, micro_batch_size=size)
 
     def update_actor(self, batch: Batch, *, step: int) -> Metrics:
         return self.actor.update(batch, step=step) | self.refresh_engine()
 
     def policy(self) -> Any:
-        """The trained model, whole."""
-        return self.actor.model
+        """The trained model with all its weights; all ranks must call this."""
+        return self.actor.team.full_model(self.actor.model)
 
     def refresh_engine(self) -> Metrics:
         """Hand the actor's weights to an engine that plays with a copy of them."""
@@ -114,20 +119,9 @@ class LocalWorkers:
         """Role -> what is trained."""
         return {"actor": self.actor} | ({"critic": self.critic} if self.critic else {})
 
-    @property
-    def saves_all(self) -> bool:
-        """Checkpoints hold everything that training needs to continue."""
-        contents = [set(learner.config.checkpoint.save_contents) for learner in self.learners.values()]
-        return all({"optimizer", "extra"} <= parts for parts in contents)
-
-    def savers(self) -> dict[str, Callable[[Path], None]]:
-        """Role -> function that writes its checkpoint into a folder."""
-
-        def saver(learner: Actor | Critic) -> Callable[[Path], None]:
-            with_optimizer = "optimizer" in learner.config.checkpoint.save_contents
-            return lambda folder: learner.save(folder, self.tokenizer, with_optimizer=with_optimizer)
-
-        return {role: saver(learner) for role, learner in self.learners.items()}
+    def save(self, role: str, folder: Path) -> None:
+        """Write the checkpoint of a role into a folder."""
+        self.learners[role].save(folder, self.tokenizer)
 
     def load_optimizers(self, folder: Path) -> None:
         """The optimizer states of a checkpoint; weights and adapters were loaded with the models."""

@@ -36,7 +36,7 @@ class RayWorkers(RankCalls):
         super().__init__(config, builder, ranks, memory_advice=memory_advice, owns_ranks=owns_ranks)
 
     def rollout(self, environments: EsManager, plan: RolloutPlan, on_episode: OnEpisode = ignore) -> list[Episode]:
-        """Whole groups are dealt out; the answer does not depend on who plays which.
+        """Each rank plays some of the groups; the answer does not depend on who plays which.
 
         Ranks that share an engine get the same groups, and the first of them has the episodes.
         """
@@ -54,13 +54,13 @@ class RayWorkers(RankCalls):
         return sorted(episodes, key=lambda episode: (episode.group_id, episode.member))
 
     def logprobs(self, batch: Batch) -> tuple[Tensor, Tensor]:
-        return self.ask("logprobs", batch)
+        return self.call("logprobs", batch)
 
     def ref_logprobs(self, batch: Batch) -> Tensor:
-        return self.ask("ref_logprobs", batch)
+        return self.call("ref_logprobs", batch)
 
     def values(self, batch: Batch) -> Tensor:
-        return self.ask("values", batch)
+        return self.call("values", batch)
 
     def cross_logprobs(
         self, prompts: Sequence[Sequence[int]], continuations: Sequence[Sequence[int]]
@@ -73,28 +73,19 @@ class RayWorkers(RankCalls):
         return sums, parts[0][1]
 
     def update_actor(self, batch: Batch, *, step: int) -> Metrics:
-        return self.ask("update_actor", batch, step=step)
+        return self.call("update_actor", batch, step=step)
 
     def update_critic(self, batch: Batch, *, step: int) -> Metrics:
-        return self.ask("update_critic", batch, step=step)
+        return self.call("update_critic", batch, step=step)
 
     def gradient_components(
         self, batch: Batch, buckets: Mapping[str, Sequence[Sequence[int]]]
     ) -> dict[str, dict[str, Gradient]]:
-        return self.ask("gradient_components", batch, buckets)
+        return self.call("gradient_components", batch, buckets)
 
-    @property
-    def saves_all(self) -> bool:
-        roles = [self.config.actor_rollout_ref.actor] + ([self.config.critic] if self.config.uses_critic else [])
-        return all({"optimizer", "extra"} <= set(role.checkpoint.save_contents) for role in roles)
-
-    def savers(self) -> dict[str, Callable[[Path], None]]:
+    def save(self, role: str, folder: Path) -> None:
         """All ranks gather, the first one writes: it must see the folder under the same path as the driver."""
-
-        def saver(role: str) -> Callable[[Path], None]:
-            return lambda folder: self.ask("save", role, folder.absolute())
-
-        return {role: saver(role) for role in ("actor", "critic") if role == "actor" or self.config.uses_critic}
+        self.call("save", role, folder.absolute())
 
     def synchronize(self) -> None:
         """Every call has waited for the devices already."""

@@ -71,9 +71,9 @@ def test_the_offload_keys_of_other_code_bases_name_ours(tmp_path):
 
 def test_the_watchdog_says_who_holds_up_whom():
     watch = Watch(notes=[("update_actor", 5), ("update_actor", 3), (IDLE, 0)], moved=[7.0, 4.0, 9.0])
-    first, second, third = watch.who_waits(10.0).splitlines()
+    first, second, third = watch.describe_waiting(10.0).splitlines()
     assert first == "  worker 0: update_actor, 5 pieces done, no news for 3 s, waits for others"
     assert second == "  worker 1: update_actor, 3 pieces done, no news for 6 s, holds up the others"
     assert third.endswith("has finished")
     even = Watch(notes=[("save", 0), ("save", 0)], moved=[0.0, 0.0])
-    assert even.who_waits(1.0).count("is as far as all others") == 2
+    assert even.describe_waiting(1.0).count("is as far as all others") == 2

@@ -1,4 +1,4 @@
-"""Models in parts with bfloat16 passes, as on GPUs, between two gloo processes: against one process with masters."""
+"""Sharded models with bfloat16 passes, as on GPUs, between two gloo processes: against one process with masters."""
 
 import json
 import os
@@ -13,10 +13,10 @@ from safetensors.torch import load_file, save_file
 from torch.distributed.fsdp import CPUOffloadPolicy
 
 from ragen.config.schema import LoraConfig
-from ragen.distributed.sharding import Whole, gathered_state, load_optimizer, shard
-from ragen.distributed.team import Rank, ShardTeam
+from ragen.distributed.sharding import shard
+from ragen.distributed.team import Rank
 from ragen.learners.actor import Actor
-from ragen.learners.learner import OPTIMIZER_FILE
+from ragen.learners.learner import OPTIMIZER_FILE, save_optimizer
 from ragen.modeling.lora import add_adapter
 from ragen.modeling.team import gathered
 from tests.engine.families import random_model
@@ -56,32 +56,28 @@ def train_all(number: int, root: str) -> None:
         number=number, world_size=2, mesh=mesh, dtype=torch.bfloat16, is_balanced=True, on_progress=lambda: None
     )
     for case, lora_rank in LORA_RANKS.items():
-        train_in_parts(rank, Path(root) / case, lora_rank, is_offloaded="offloaded" in case)
+        train_sharded(rank, Path(root) / case, lora_rank, is_offloaded="offloaded" in case)
     dist.destroy_process_group()
     os._exit(0)  # at the regular end torch 2.13 sometimes aborts, long after the last line of Python
 
 
-def train_in_parts(rank: Rank, folder: Path, lora_rank: int, *, is_offloaded: bool) -> None:
+def train_sharded(rank: Rank, folder: Path, lora_rank: int, *, is_offloaded: bool) -> None:
     """Update, gather and load again; the first rank writes what was found."""
     model = bfloat16_model(lora_rank)
     policy = deepcopy(model)
-    root = shard(model, rank, is_offloaded=is_offloaded)
-    assert is_offloaded is isinstance(root._get_fsdp_state()._fsdp_param_group.offload_policy, CPUOffloadPolicy)
-    team = ShardTeam(rank, root)
-    whole = Whole(policy, model, rank)
+    team = shard(model, rank, is_offloaded=is_offloaded, copy=policy)
+    assert is_offloaded is isinstance(team.root._get_fsdp_state()._fsdp_param_group.offload_policy, CPUOffloadPolicy)
     actor = actor_of(model, team=team)
     metrics = actor.update(random_batch(), step=1)
-    whole.is_stale = True
-    whole.refresh()
-    state = gathered_state(actor.optimizer, rank)
+    assert team.full_model(model) is policy
+    save_optimizer(actor.optimizer, folder, team)
     if rank.number == 0:
-        save_file(state, folder / OPTIMIZER_FILE)
         save_file({name: w.detach().contiguous() for name, w in policy.named_parameters()}, folder / "policy")
         (folder / "metrics").write_text(json.dumps(metrics))
     dist.barrier()
     again = bfloat16_model(lora_rank)
-    loaded = actor_of(again, team=ShardTeam(rank, shard(again, rank, is_offloaded=is_offloaded)))
-    load_optimizer(loaded.optimizer, folder)
+    loaded = actor_of(again, team=shard(again, rank, is_offloaded=is_offloaded))
+    loaded.load_optimizer(folder)
     for name, master in actor.optimizer.masters.items():
         assert torch.equal(gathered(loaded.optimizer.masters[name]), gathered(master)), name
 

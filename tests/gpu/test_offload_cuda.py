@@ -1,4 +1,4 @@
-"""Parts of a model in the CPU's memory: a GPU trains with them as with parts of its own."""
+"""Shards of a model in the CPU's memory: a GPU trains with them as with shards of its own."""
 
 from copy import deepcopy
 from pathlib import Path
@@ -8,8 +8,8 @@ import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
 
-from ragen.distributed.sharding import Whole, gathered_state, shard
-from ragen.distributed.team import Rank, ShardTeam
+from ragen.distributed.sharding import shard
+from ragen.distributed.team import Rank
 from ragen.learners.gradients import component_gradients
 from tests.distributed.test_ray_bfloat16 import actor_of, bfloat16_model
 from tests.learners.test_learners import random_batch
@@ -27,17 +27,22 @@ def train_both(_: int, root: str, device: str, lora_rank: int) -> None:
     for is_offloaded in (False, True):
         model = bfloat16_model(lora_rank).to(device)
         policy = deepcopy(model)
-        team = ShardTeam(rank, shard(model, rank, is_offloaded=is_offloaded))
-        whole = Whole(policy, model, rank)
+        team = shard(model, rank, is_offloaded=is_offloaded, copy=policy)
         actor = actor_of(model, team=team)
         metrics = [actor.update(random_batch(), step=step) for step in (1, 2)]
         gradient = component_gradients(actor, random_batch(), {"bucket_1": [[0, 1, 2], [3, 4, 5, 6]]})["task"]["all"]
-        whole.is_stale = True
-        whole.refresh()
+        assert team.full_model(model) is policy
         where = {tensor.device.type for tensor in (*actor.optimizer.masters.values(), *moments(actor))}
         assert where == ({"cpu"} if is_offloaded else {device})
         assert {weight.device.type for weight in policy.parameters()} == {device}
-        found.append((metrics, gradient.norm, gathered_state(actor.optimizer, rank), dict(policy.named_parameters())))
+        found.append(
+            (
+                metrics,
+                gradient.norm,
+                team.full_tensors(actor.optimizer.state(with_masters=True)),
+                dict(policy.named_parameters()),
+            )
+        )
     (metrics, norm, state, weights), (others, other_norm, other_state, other_weights) = found
     for ours, theirs in zip(metrics, others, strict=True):
         for name, value in ours.items():

@@ -15,6 +15,7 @@ from safetensors.torch import load_file
 
 from ragen.trainer.build import build_trainer
 from ragen.trainer.train import train as train_with_restarts
+from ragen.workers.base import savers
 from tests.trainer.ray_runs import assert_same_run, once, rank_processes, train_on
 from tests.trainer.runs import BANDIT, LAKE, REPOSITORY, Run, has_logged, overrides, small_config, train
 
@@ -134,7 +135,7 @@ def test_a_checkpoint_does_not_know_the_number_of_ranks(changes, ranks, tmp_path
         )
         trainer = build_trainer(config, ranks=ranks if num_ranks > 1 else None)
         assert trainer is not None
-        for role, save in trainer.workers.savers().items():
+        for role, save in savers(trainer.workers).items():
             folder = tmp_path / f"again on {num_ranks}" / role
             folder.mkdir(parents=True)
             save(folder)

@@ -107,7 +107,7 @@ PHASES = (
 def test_a_worker_killed_in_any_phase_is_named(phase, tmp_path):
     said = fail_in(tmp_path, phase, die)
     assert said.startswith("Worker 1 of 2 (process ") and f"died during {phase}" in said
-    assert "goes on from the newest checkpoint" in said
+    assert "resumes from the newest checkpoint" in said
     # A checkpoint is whole or not there.
     assert not list((tmp_path / "run").glob("global_step_*"))
 
