@@ -11,8 +11,8 @@ import torch.multiprocessing as mp
 from ragen.distributed.sharding import shard
 from ragen.distributed.team import Rank
 from ragen.learners.gradients import component_gradients
-from tests.distributed.test_ray_bfloat16 import actor_of, bfloat16_model
-from tests.learners.test_learners import random_batch
+from tests.distributed.test_sharding import actor_of, bfloat16_model
+from tests.learners.batches import random_batch
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")]
 

@@ -12,8 +12,7 @@ from ragen.modeling.model import hidden_states, logits_of
 from ragen.modeling.packing import pack
 from ragen.trainer.build import build_trainer
 from tests.engine.families import FAMILIES, random_model
-from tests.modeling.test_packing import sequences
-from tests.modeling.test_shared_prefix import family_tree, mask_of, sampled_rows, sampled_targets
+from tests.modeling.sequences import family_tree, mask_of, sampled_rows, sampled_targets, sequences
 
 pytestmark = [
     pytest.mark.gpu,

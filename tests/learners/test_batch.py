@@ -1,11 +1,10 @@
-"""Batches: alignment and cutting."""
+"""Batches: what stands where, and what is selected."""
 
-import math
+import pickle
 
 import torch
 
 from ragen.learners.batch import make_batch
-from ragen.learners.learner import even_sizes, full_sizes, mini_batches, scatter
 from ragen.types import Sample
 
 
@@ -42,32 +41,16 @@ def test_a_selection_has_no_needless_padding():
     assert chosen.ids == [[1, 2]]
 
 
-def test_every_sample_is_in_exactly_one_mini_batch_of_an_epoch():
-    parts = list(mini_batches([2, 2, 1], num_epochs=1, shuffle=False, seed=0))
-    assert parts == [[0, 1], [2, 3], [4]]
-    shuffled = list(mini_batches([2, 2, 1], num_epochs=2, shuffle=True, seed=0))
-    for epoch in (shuffled[:3], shuffled[3:]):
-        assert sorted(index for part in epoch for index in part) == [0, 1, 2, 3, 4]
-    assert shuffled[:3] != shuffled[3:]
+def test_a_selection_without_weight_has_the_same_samples():
+    batch = make_batch([sample([1, 2], [0, 1], [(1, 2)], [1.0])], {})
+    batch.weights = batch.mean_weights = torch.ones(1, 2)
+    spare = batch.weightless()
+    assert (spare.ids, spare.weights.tolist(), batch.weights.tolist()) == (batch.ids, [[0, 0]], [[1, 1]])
 
 
-def test_even_mini_batches_differ_by_one_sample_at_most():
-    assert even_sizes(10, 4) == [4, 3, 3]
-    assert even_sizes(80, 64) == [40, 40]
-    assert even_sizes(3, 4) == [3]
-    for num_samples in range(1, 60):
-        for size in range(1, 20):
-            sizes = even_sizes(num_samples, size)
-            assert sum(sizes) == num_samples and len(sizes) == math.ceil(num_samples / size)
-            assert max(sizes) - min(sizes) <= 1 and max(sizes) <= size
-
-
-def test_full_mini_batches_leave_a_smaller_last_one():
-    assert full_sizes(10, 4) == [4, 4, 2]
-    assert full_sizes(80, 64) == [64, 16]
-    assert full_sizes(3, 4) == [3]
-
-
-def test_scattered_values_stand_where_the_mask_is():
-    mask = torch.tensor([[0.0, 1.0], [1.0, 0.0]])
-    assert scatter(torch.tensor([3.0, 4.0]), mask).tolist() == [[0, 3], [4, 0]]
+def test_selections_share_what_passes_prepared_and_other_processes_do_not():
+    batch = make_batch([sample([1, 2], [0, 1], [(1, 2)], [1.0]), sample([3, 4], [0, 1], [(1, 2)], [1.0])], {})
+    packing = batch.packings.pack(batch.select([1]).ids, torch.device("cpu"), mask=batch.mask[[1]])
+    again = batch.select([1])
+    assert again.packings.pack(again.ids, torch.device("cpu"), mask=again.mask) is packing
+    assert pickle.loads(pickle.dumps(batch)).packings is not batch.packings

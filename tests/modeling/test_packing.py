@@ -1,19 +1,9 @@
-"""Packed sequences against one sequence at a time."""
+"""Packing: what stands where in the row, and what goes together."""
 
-import pytest
 import torch
 
-from ragen.modeling.attention.packed import packed_attention
-from ragen.modeling.model import hidden_states, logits_of
-from ragen.modeling.packing import by_length, micro_batches, pack
-from tests.engine.families import FAMILIES, VOCAB, random_model
-
-LENGTHS = (5, 1, 12, 9)
-
-
-def sequences() -> list[list[int]]:
-    generator = torch.Generator().manual_seed(0)
-    return [torch.randint(3, VOCAB, (length,), generator=generator).tolist() for length in LENGTHS]
+from ragen.modeling.packing import MIN_SHARED, by_length, micro_batches, pack
+from tests.modeling.sequences import CPU, family_tree, tokens
 
 
 def test_positions_start_anew_in_every_sequence():
@@ -24,36 +14,6 @@ def test_positions_start_anew_in_every_sequence():
     assert packing.to_packed.tolist() == [0, 1, 2, 3]
 
 
-@pytest.mark.parametrize("family", FAMILIES)
-def test_packed_logits_equal_those_of_single_sequences(family):
-    model = random_model(family)
-    packing = pack(sequences(), torch.device("cpu"))
-    with torch.no_grad(), packed_attention(model, packing):
-        packed = logits_of(model, hidden_states(model, packing))
-    with torch.no_grad():
-        alone = torch.cat([model(torch.tensor([sequence])).logits[0] for sequence in sequences()])
-    torch.testing.assert_close(packed, alone, atol=2e-5, rtol=1e-4)
-
-
-@pytest.mark.parametrize("family", FAMILIES)
-@pytest.mark.parametrize("is_checkpointed", [False, True])
-def test_packed_gradients_equal_those_of_single_sequences(family, is_checkpointed):
-    def gradient(model) -> torch.Tensor:
-        return torch.cat([p.grad.flatten() for p in model.parameters() if p.grad is not None])
-
-    model = random_model(family).train()
-    if is_checkpointed:
-        model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
-    packing = pack(sequences(), torch.device("cpu"))
-    with packed_attention(model, packing):
-        logits_of(model, hidden_states(model, packing)).square().mean().backward()
-    twin = random_model(family).eval()
-    total = sum(LENGTHS)
-    for sequence in sequences():
-        (twin(torch.tensor([sequence])).logits.square().mean() * len(sequence) / total).backward()
-    torch.testing.assert_close(gradient(model), gradient(twin), atol=1e-4, rtol=1e-3)
-
-
 def test_sampled_tokens_are_known_with_the_states_before_them():
     mask = torch.tensor([[0.0, 1.0, 1.0], [0.0, 1.0, 0.0]])
     packing = pack([[5, 6, 7], [8, 9]], torch.device("cpu"), mask=mask)
@@ -61,9 +21,42 @@ def test_sampled_tokens_are_known_with_the_states_before_them():
     assert packing.targets.tolist() == [6, 7, 9]
 
 
+def test_a_common_beginning_stands_in_the_row_once():
+    prompt = list(range(3, 3 + MIN_SHARED))
+    packing = pack([[*prompt, 50, 51], [*prompt, 60]], CPU)
+    assert packing.ids.tolist() == [[*prompt, 50, 51, 60]]
+    assert packing.shared == [0, MIN_SHARED]
+    assert packing.position_ids[0].tolist() == [*range(MIN_SHARED + 2), MIN_SHARED]
+    assert packing.to_padded[1, : MIN_SHARED + 1].tolist() == [*range(MIN_SHARED), MIN_SHARED + 2]
+
+
+def test_every_sequence_can_be_read_from_the_row():
+    sequences = family_tree()
+    packing = pack(sequences, CPU)
+    assert packing.ids.shape[1] == 20 + 9 + 6 + 5 + 30 + MIN_SHARED + 4 + 2 + 11 + 1 + MIN_SHARED + 2
+    for row, sequence in enumerate(sequences):
+        indices = packing.to_padded[row, : len(sequence)]
+        assert packing.ids[0, indices].tolist() == sequence
+        assert packing.position_ids[0, indices].tolist() == list(range(len(sequence)))
+    assert packing.ids[0].tolist() == [
+        token for sequence, count in zip(sequences, packing.shared, strict=True) for token in sequence[count:]
+    ]
+
+
 def test_micro_batches_put_common_beginnings_together():
     assert micro_batches([[5, 6], [1], [5, 7], [2]], max_samples=2) == [[1, 3], [0, 2]]
     assert micro_batches([[5, 6], [1], [5, 7], [2]], max_tokens=3) == [[1, 3], [0], [2]]
+
+
+def test_groups_stay_together_in_micro_batches():
+    first, second = tokens(20, seed=0), tokens(20, seed=1)
+    first, second = sorted((first, second))
+    mixed = [[*second, 5], [*first, 5, 6, 7], [*second, 6], [*first, 8]]
+    assert micro_batches(mixed, max_samples=2) == [[1, 3], [0, 2]]
+    # 23 + 1 tokens, and then 21 + 1.
+    assert micro_batches(mixed, max_tokens=24) == [[1, 3], [0, 2]]
+    assert micro_batches(mixed, max_tokens=23) == [[1], [3], [0, 2]]
+    assert micro_batches(mixed, max_tokens=1) == [[1], [3], [0], [2]]
 
 
 def test_batches_by_length_put_similar_lengths_together():

@@ -20,7 +20,7 @@ from ragen.learners.learner import OPTIMIZER_FILE, save_optimizer
 from ragen.modeling.lora import add_adapter
 from ragen.modeling.team import gathered
 from tests.engine.families import random_model
-from tests.learners.test_learners import actor_config, random_batch
+from tests.learners.batches import actor_config, random_batch
 
 
 def bfloat16_model(rank: int):

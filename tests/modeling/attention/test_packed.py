@@ -1,4 +1,4 @@
-"""Common beginnings computed once, against every sequence on its own."""
+"""Packed sequences against one sequence at a time, and common beginnings computed once against whole sequences."""
 
 from dataclasses import replace
 
@@ -12,87 +12,50 @@ from ragen.modeling.attention import packed, padded
 from ragen.modeling.attention.packed import packed_attention
 from ragen.modeling.attention.switch import Heads
 from ragen.modeling.model import hidden_states, logits_of
-from ragen.modeling.packing import MIN_SHARED, Packing, micro_batches, pack
-from tests.engine.families import FAMILIES, VOCAB, random_model
-from tests.learners.test_learners import actor_config, random_batch, value_model
-
-CPU = torch.device("cpu")
-
-
-def tokens(count: int, seed: int) -> list[int]:
-    return torch.randint(3, VOCAB, (count,), generator=torch.Generator().manual_seed(seed)).tolist()
-
-
-def family_tree() -> list[list[int]]:
-    """Two groups; within them longer and longer common beginnings, a twin, a beginning of another, and strangers."""
-    prompt, other = tokens(20, seed=0), tokens(MIN_SHARED, seed=1)
-    reply = prompt + tokens(6, seed=2)
-    return [
-        prompt + tokens(9, seed=3),
-        other + tokens(4, seed=4),
-        reply + tokens(5, seed=5),
-        tokens(11, seed=6),
-        reply + tokens(30, seed=7),
-        reply + tokens(5, seed=5),
-        other + tokens(2, seed=8),
-        reply,
-        [5],
-        other[:-1] + tokens(3, seed=9),
-    ]
+from ragen.modeling.packing import pack
+from tests.engine.families import FAMILIES, random_model
+from tests.learners.batches import actor_config, random_batch, value_model
+from tests.modeling.sequences import (
+    CPU,
+    LENGTHS,
+    family_tree,
+    mask_of,
+    sampled_rows,
+    sampled_targets,
+    sequences,
+    tokens,
+)
 
 
-def mask_of(sequences: list[list[int]]) -> torch.Tensor:
-    """Sampled: the token after the shared prompt, which all its sequences draw from one hidden state, and others."""
-    mask = torch.zeros(len(sequences), max(map(len, sequences)))
-    for row, ids in enumerate(sequences):
-        mask[row, 1 : len(ids) : 3] = 1
-        mask[row, 20 : min(len(ids), 24)] = 1
-    return mask
+def gradient(model) -> torch.Tensor:
+    return torch.cat([p.grad.flatten() for p in model.parameters() if p.grad is not None])
 
 
-def sampled_rows(mask: torch.Tensor, packing: Packing) -> torch.Tensor:
-    """Where the sampled tokens were drawn, for packings that were made without their mask, too."""
-    return packing.to_padded[:, :-1][mask[:, 1:].bool()]
+@pytest.mark.parametrize("family", FAMILIES)
+def test_packed_logits_equal_those_of_single_sequences(family):
+    model = random_model(family)
+    packing = pack(sequences(), torch.device("cpu"))
+    with torch.no_grad(), packed_attention(model, packing):
+        packed = logits_of(model, hidden_states(model, packing))
+    with torch.no_grad():
+        alone = torch.cat([model(torch.tensor([sequence])).logits[0] for sequence in sequences()])
+    torch.testing.assert_close(packed, alone, atol=2e-5, rtol=1e-4)
 
 
-def sampled_targets(sequences: list[list[int]], mask: torch.Tensor) -> torch.Tensor:
-    return torch.tensor([ids[i] for ids, row in zip(sequences, mask, strict=True) for i in row.nonzero()[:, 0]])
-
-
-def test_a_common_beginning_stands_in_the_row_once():
-    prompt = list(range(3, 3 + MIN_SHARED))
-    packing = pack([[*prompt, 50, 51], [*prompt, 60]], CPU)
-    assert packing.ids.tolist() == [[*prompt, 50, 51, 60]]
-    assert packing.shared == [0, MIN_SHARED]
-    assert packing.position_ids[0].tolist() == [*range(MIN_SHARED + 2), MIN_SHARED]
-    assert packing.to_padded[1, : MIN_SHARED + 1].tolist() == [*range(MIN_SHARED), MIN_SHARED + 2]
-
-
-def test_every_sequence_can_be_read_from_the_row():
-    sequences = family_tree()
-    packing = pack(sequences, CPU)
-    assert packing.ids.shape[1] == 20 + 9 + 6 + 5 + 30 + MIN_SHARED + 4 + 2 + 11 + 1 + MIN_SHARED + 2
-    for row, sequence in enumerate(sequences):
-        indices = packing.to_padded[row, : len(sequence)]
-        assert packing.ids[0, indices].tolist() == sequence
-        assert packing.position_ids[0, indices].tolist() == list(range(len(sequence)))
-    assert packing.ids[0].tolist() == [
-        token for sequence, count in zip(sequences, packing.shared, strict=True) for token in sequence[count:]
-    ]
-
-
-@pytest.mark.parametrize("call_cost", [0, 2**14])
-@pytest.mark.parametrize("max_pairs", [100, 2**26])
-def test_every_token_is_a_query_in_exactly_one_bucket(monkeypatch, call_cost, max_pairs):
-    monkeypatch.setattr(padded, "CALL_COST", call_cost)
-    monkeypatch.setattr(padded, "MAX_PAIRS", max_pairs)
-    packing = pack(family_tree(), CPU)
-    buckets = packing.all_queries.buckets
-    asked = torch.cat([bucket.queries[bucket.is_query] for bucket in buckets])
-    assert sorted(asked.tolist()) == list(range(packing.ids.shape[1]))
-    for bucket in buckets:
-        assert len(bucket.queries) == 1 or bucket.queries.numel() * bucket.keys.shape[1] <= max_pairs
-    assert len(buckets) == 1 or call_cost == 0 or max_pairs == 100
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("is_checkpointed", [False, True])
+def test_packed_gradients_equal_those_of_single_sequences(family, is_checkpointed):
+    model = random_model(family).train()
+    if is_checkpointed:
+        model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+    packing = pack(sequences(), torch.device("cpu"))
+    with packed_attention(model, packing):
+        logits_of(model, hidden_states(model, packing)).square().mean().backward()
+    twin = random_model(family).eval()
+    total = sum(LENGTHS)
+    for sequence in sequences():
+        (twin(torch.tensor([sequence])).logits.square().mean() * len(sequence) / total).backward()
+    torch.testing.assert_close(gradient(model), gradient(twin), atol=1e-4, rtol=1e-3)
 
 
 def sampled(model, sequences: list[list[int]], *, share: bool) -> tuple[torch.Tensor, torch.Tensor]:
@@ -134,10 +97,6 @@ def test_the_last_layer_computes_only_what_is_wanted():
     num_wanted = len(set(sampled_rows(mask, packing).tolist()))
     assert num_wanted < packing.ids.shape[1]
     assert seen == [num_wanted, packing.ids.shape[1], packing.ids.shape[1]]
-
-
-def gradient(model) -> torch.Tensor:
-    return torch.cat([p.grad.flatten() for p in model.parameters() if p.grad is not None])
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -201,6 +160,11 @@ def naive_varlen(q, k, v, ends, key_ends, most_queries, most_keys, *, scale, win
     return torch.cat(outs)
 
 
+def heads_of(query, key, value) -> Heads:
+    fixed = {"scaling": 0.3, "window": None, "softcap": None, "dropout": 0.0, "module": None}
+    return Heads(query=query, key=key, value=value, **fixed)
+
+
 @pytest.mark.parametrize("share", [True, False])
 @pytest.mark.parametrize("num_key_heads", [2, 4])
 def test_variable_length_attention_gets_the_keys_of_every_sequence(monkeypatch, share, num_key_heads):
@@ -216,22 +180,6 @@ def test_variable_length_attention_gets_the_keys_of_every_sequence(monkeypatch, 
     found = packed._attend_flash(heads, packing)
     expected = padded.attend_padded(heads, packing.all_queries, {})
     torch.testing.assert_close(found, expected, rtol=1e-10, atol=1e-10)
-
-
-def heads_of(query, key, value) -> Heads:
-    fixed = {"scaling": 0.3, "window": None, "softcap": None, "dropout": 0.0, "module": None}
-    return Heads(query=query, key=key, value=value, **fixed)
-
-
-def test_groups_stay_together_in_micro_batches():
-    first, second = tokens(20, seed=0), tokens(20, seed=1)
-    first, second = sorted((first, second))
-    mixed = [[*second, 5], [*first, 5, 6, 7], [*second, 6], [*first, 8]]
-    assert micro_batches(mixed, max_samples=2) == [[1, 3], [0, 2]]
-    # 23 + 1 tokens, and then 21 + 1.
-    assert micro_batches(mixed, max_tokens=24) == [[1, 3], [0, 2]]
-    assert micro_batches(mixed, max_tokens=23) == [[1], [3], [0, 2]]
-    assert micro_batches(mixed, max_tokens=1) == [[1], [3], [0], [2]]
 
 
 @pytest.mark.parametrize("micro_batch_size", [7, 2])
