@@ -4,6 +4,8 @@ Every bucket of samples comes in folds (whole groups). The gradient of a bucket 
 exactly; of each fold only a sketch is kept, a few thousand numbers from which lengths and angles between folds,
 buckets and parts follow to about 2 %. So two gradients of full size exist at a time, however many folds there are:
 the one that an update needs as well, and the sum over the buckets.
+
+Tested in tests/diagnostics/test_gradient_reporter.py.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Weights that are numbers: NaN and infinity are found before they are trained on, saved or played with."""
+"""Weights that are numbers: NaN and infinity are found before they are trained on, saved or played with.
+
+Tested in tests/trainer/test_damage.py.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Loading models and tokenizers, in the precision that fits the device."""
+"""Loading models and tokenizers, in the precision that fits the device.
+
+Tested in tests/models/test_folder.py.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Hidden states and logits of Hugging Face models."""
+"""Hidden states and logits of Hugging Face models.
+
+Tested in tests/modeling/attention/test_packed.py.
+"""
 
 from __future__ import annotations
 

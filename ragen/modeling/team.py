@@ -2,6 +2,8 @@
 
 All sequences, and what is computed from them, are the same on every rank. A team says which passes are this rank's,
 and adds up what the ranks found.
+
+Tested in tests/modeling/test_passes.py.
 """
 
 from __future__ import annotations

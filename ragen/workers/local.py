@@ -1,4 +1,7 @@
-"""All workers in this process: one copy of the policy's weights plays and learns."""
+"""All workers in this process: one copy of the policy's weights plays and learns.
+
+Tested in tests/trainer/test_loop.py.
+"""
 
 from __future__ import annotations
 

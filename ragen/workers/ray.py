@@ -1,4 +1,7 @@
-"""What a trainer asks of its workers, in the processes of several devices; see rank.py for what each of them does."""
+"""What a trainer asks of its workers, in the processes of several devices; see rank.py for what each of them does.
+
+Tested in tests/trainer/test_ray.py.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Attention of new tokens over the keys and values that a cache holds, one row for each session."""
+"""Attention of new tokens over the keys and values that a cache holds, one row for each session.
+
+Tested in tests/engine/test_native.py.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Attention of continuations of one prompt that stands before them in the row once: each sees the prompt and itself."""
+"""Attention of continuations of one prompt that stands before them in the row once: each sees the prompt and itself.
+
+Tested in tests/learners/test_cross_scoring.py.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Attention of the graph engine over the pages of its cache; queries and keys are normed and rotated on the way."""
+"""Attention of the graph engine over the pages of its cache; queries and keys are normed and rotated on the way.
+
+Tested in tests/engine/test_graph_engine_interpreted.py.
+"""
 
 # pyright: reportIndexIssue=false
 # Without Triton installed, pyright takes a kernel for the plain function below its decorator.

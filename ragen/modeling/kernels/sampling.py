@@ -1,4 +1,7 @@
-"""Drawing the next token of each session."""
+"""Drawing the next token of each session.
+
+Tested in tests/engine/test_graph_engine_interpreted.py.
+"""
 
 # pyright: reportIndexIssue=false
 # Without Triton installed, pyright takes a kernel for the plain function below its decorator.

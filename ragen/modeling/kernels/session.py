@@ -3,6 +3,8 @@
 A page of the cache holds PAGE tokens of one session in all layers: [layer, key or value, kv head, PAGE, head dim].
 Kernels find pages by their address in memory, which the state lists, so a captured graph stays valid when the cache
 grows or is freed and made anew.
+
+Tested in tests/engine/test_graph_engine_interpreted.py.
 """
 
 from __future__ import annotations
