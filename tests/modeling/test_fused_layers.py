@@ -11,7 +11,7 @@ from ragen.modeling.attention.packed import packed_attention
 from ragen.modeling.fused_layers import fusable_head
 from ragen.modeling.model import hidden_states, logits_of
 from ragen.modeling.packing import pack
-from tests.engine.test_graph_engine_parts import wide
+from tests.engine.families import wide
 from tests.modeling.sequences import family_tree, mask_of, sampled_targets
 
 pytestmark = MARKS

@@ -1,6 +1,6 @@
 """Attention of new tokens over the keys and values that a cache holds, one row for each session.
 
-Tested in tests/engine/test_native.py.
+Tested in tests/engine/test_native_engine.py.
 """
 
 from __future__ import annotations
