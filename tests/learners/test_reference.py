@@ -14,7 +14,7 @@ def test_without_its_adapter_the_actor_is_the_reference():
     model = random_model("qwen2")
     with torch.no_grad():
         expected = model(IDS).logits
-        add_adapter(model, LoraConfig(rank=2, alpha=4.0), seed=0)
+        add_adapter(model, LoraConfig(rank=2, alpha=4.0, target_modules="all-linear"), seed=0)
         for name, weight in model.named_parameters():
             if "lora_B" in name:
                 weight.fill_(0.5)
