@@ -32,6 +32,11 @@ class FilterSettings:
     top_p_prob_mode: TopPMode = "linear"
     selection_eps: float = 0.01
 
+    @property
+    def sign(self) -> float:
+        """What group scores are multiplied with to make the wanted ones large."""
+        return 1.0 if self.type == "largest" else -1.0
+
     @classmethod
     def from_config(cls, rollout: RolloutConfig) -> FilterSettings:
         return cls(**{field.name: getattr(rollout, f"rollout_filter_{field.name}") for field in fields(cls)})
@@ -53,8 +58,7 @@ def best_first(group_scores: Sequence[float], settings: FilterSettings) -> list[
 
     [0, 5, 2] -> [1, 2, 0] for largest, [0, 2, 1] for smallest
     """
-    sign = -1.0 if settings.type == "largest" else 1.0
-    return sorted(range(len(group_scores)), key=lambda index: sign * group_scores[index])
+    return sorted(range(len(group_scores)), key=lambda index: -settings.sign * group_scores[index])
 
 
 def keep_top_p(group_scores: Sequence[float], settings: FilterSettings, *, num_groups: int) -> list[int]:
@@ -91,7 +95,7 @@ def top_p_softmax(group_scores: Sequence[float], settings: FilterSettings) -> li
 
     Depends on the reward scale: ten times the rewards, and one group holds all the mass.
     """
-    sign = 1.0 if settings.type == "largest" else -1.0
+    sign = settings.sign
     highest = max(sign * score for score in group_scores)
     weights = [math.exp(sign * score - highest) for score in group_scores]
     total, taken, mass = math.fsum(weights), [], 0.0
@@ -148,7 +152,7 @@ def keep_z_score(group_scores: Sequence[float], settings: FilterSettings, *, num
     Free of the reward scale, and the number kept follows the shape of the batch: a few outstanding groups pass a
     high bar, a batch of equals passes whole at values up to 0.
     """
-    sign = 1.0 if settings.type == "largest" else -1.0
+    sign = settings.sign
     z = z_scores(group_scores)
     return [index for index in best_first(group_scores, settings) if sign * z[index] >= settings.value - ROUNDING]
 

@@ -19,6 +19,7 @@ from typing import Any
 from torch import Tensor
 
 from ragen.algorithms.masked import masked_mean
+from ragen.config.trainer import KlCtrlConfig
 
 
 def k1(logprobs: Tensor, ref_logprobs: Tensor) -> Tensor:
@@ -105,6 +106,13 @@ class KlController:
     horizon: int
     is_adaptive: bool
 
+    @classmethod
+    def from_config(cls, control: KlCtrlConfig, state: Mapping[str, Any] | None = None) -> KlController:
+        """The controller of a configuration; `state`, from `to_json`, continues where an adaptive one stood."""
+        is_adaptive = control.type == "adaptive"
+        value = float(state["value"]) if state and is_adaptive else control.kl_coef
+        return cls(value=value, target=control.target_kl, horizon=control.horizon, is_adaptive=is_adaptive)
+
     def update(self, current_kl: float, num_samples: int) -> None:
         """Called once per batch, after its rewards were computed with `value`."""
         if self.is_adaptive:
@@ -113,12 +121,3 @@ class KlController:
 
     def to_json(self) -> dict[str, Any]:
         return {"value": self.value}
-
-
-def make_kl_controller(
-    kind: str, *, kl_coef: float, target_kl: float, horizon: int, state: Mapping[str, Any] | None = None
-) -> KlController:
-    """A controller of kind `fixed` or `adaptive`; `state`, from `to_json`, continues where another one stood."""
-    is_adaptive = kind == "adaptive"
-    value = float(state["value"]) if state and is_adaptive else kl_coef
-    return KlController(value=value, target=target_kl, horizon=horizon, is_adaptive=is_adaptive)

@@ -81,11 +81,7 @@ class AgentProxyConfig:
     ]
     max_context_window: Annotated[int, "Turns visible in the two limited modes; negative shows all."]
     max_turn: Annotated[Count, "Most turns (model replies) of an episode."]
-    action_sep: Annotated[
-        str,
-        "Separates the actions of one answer.",
-        Bound(lambda text: bool(text.strip()), "Set a visible separator, for example '||'."),
-    ]
+    action_sep: Annotated[Name, "Separates the actions of one answer, for example ||."]
     max_actions_per_turn: Annotated[Count, "Most actions taken from one answer."]
     use_turn_scores: Annotated[bool, "Reward each turn at its end instead of the sum at the end of the episode."]
     enable_think: Annotated[bool, "Replies hold a thought before the answer."]

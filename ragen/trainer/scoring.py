@@ -12,7 +12,7 @@ from torch import Tensor
 
 from ragen.algorithms.advantage import AdvantageInputs, compute_advantages, postprocess
 from ragen.algorithms.gigpo import discounted_returns, number_anchors
-from ragen.algorithms.kl import kl_in_reward, make_kl_controller, token_kl
+from ragen.algorithms.kl import KlController, kl_in_reward, token_kl
 from ragen.algorithms.losses import importance_weights
 from ragen.algorithms.masked import masked_mean, masked_var, token_weights
 from ragen.algorithms.reward_norm import normalize_scores
@@ -82,14 +82,7 @@ class Scorer:
 
     def load(self, state: Mapping[str, Any] | None) -> None:
         """The KL controller of a checkpoint; None starts with the configured weight."""
-        control = self.config.algorithm.kl_ctrl
-        self.kl_controller = make_kl_controller(
-            control.type,
-            kl_coef=control.kl_coef,
-            target_kl=control.target_kl,
-            horizon=control.horizon,
-            state=state,
-        )
+        self.kl_controller = KlController.from_config(self.config.algorithm.kl_ctrl, state)
 
     def _policy_logprobs(self, batch: Batch, measured_seed: int) -> Metrics:
         """Old log-probs from the trainer or from the engine, the entropy, and how far trainer and engine are apart.

@@ -11,12 +11,13 @@ import torch
 
 from ragen.algorithms.kl import (
     KL_ESTIMATORS,
+    KlController,
     full_kl,
     kl_in_reward,
-    make_kl_controller,
     token_kl,
 )
 from ragen.config.actor_rollout_ref import KlName
+from ragen.config.trainer import KlCtrlConfig
 
 LOGPROBS = torch.tensor([-1.0, -2.0, -0.5])
 REF = torch.tensor([-1.5, -1.0, -0.5])
@@ -102,8 +103,12 @@ def test_the_penalty_lies_on_sampled_tokens():
     assert current == pytest.approx(0.3)  # rows .3 and .3
 
 
+def controller_of(kind: str, *, kl_coef: float, horizon: int, state: dict | None = None) -> KlController:
+    return KlController.from_config(KlCtrlConfig(type=kind, kl_coef=kl_coef, horizon=horizon, target_kl=0.1), state)
+
+
 def test_the_adaptive_weight_on_the_vector_of_the_specification():
-    controller = make_kl_controller("adaptive", kl_coef=0.001, target_kl=0.1, horizon=10000)
+    controller = controller_of("adaptive", kl_coef=0.001, horizon=10000)
     controller.update(0.3, 128)
     assert controller.value == pytest.approx(0.00100256)
     controller.update(0.09, 100)  # 10 % below the target
@@ -111,19 +116,19 @@ def test_the_adaptive_weight_on_the_vector_of_the_specification():
 
 
 def test_the_fixed_weight_stays():
-    controller = make_kl_controller("fixed", kl_coef=0.001, target_kl=0.1, horizon=10000)
+    controller = controller_of("fixed", kl_coef=0.001, horizon=10000)
     controller.update(5.0, 128)
     assert controller.value == 0.001
 
 
 @pytest.mark.parametrize("kind", ["fixed", "adaptive"])
 def test_a_controller_continues_exactly_where_it_stood(kind):
-    options = {"kl_coef": 0.1, "target_kl": 0.1, "horizon": 7}
-    whole, first = make_kl_controller(kind, **options), make_kl_controller(kind, **options)
+    options = {"kl_coef": 0.1, "horizon": 7}
+    whole, first = controller_of(kind, **options), controller_of(kind, **options)
     for kl in (0.3, 0.05):
         whole.update(kl, 3)
         first.update(kl, 3)
-    second = make_kl_controller(kind, **options, state=json.loads(json.dumps(first.to_json())))
+    second = controller_of(kind, **options, state=json.loads(json.dumps(first.to_json())))
     whole.update(0.11, 3)
     second.update(0.11, 3)
     assert second.value == whole.value

@@ -23,7 +23,7 @@ from torch import Tensor
 from ragen.algorithms import gae as gae_module
 from ragen.algorithms import group_advantage
 from ragen.algorithms.entropy import head_logprobs, logprobs_from_logits
-from ragen.algorithms.kl import make_kl_controller, token_kl
+from ragen.algorithms.kl import KlController, token_kl
 from ragen.algorithms.losses import POLICY_LOSSES, PolicyInputs, importance_weights, value_loss
 from ragen.algorithms.masked import LOSS_AGG_MODES, masked_mean, token_weights
 
@@ -271,7 +271,7 @@ def steer(controller: Any) -> dict[str, Tensor]:
 
 
 CASES["adaptive KL"] = (
-    lambda x: steer(make_kl_controller("adaptive", kl_coef=0.001, target_kl=0.1, horizon=10000)),
+    lambda x: steer(KlController(value=0.001, target=0.1, horizon=10000, is_adaptive=True)),
     lambda core, x: steer(core.AdaptiveKLController(0.001, 0.1, 10000)),
 )
 
