@@ -10,6 +10,7 @@ from ragen.config.bounds import (
     Bound,
     Count,
     CountOrZero,
+    Decay,
     Name,
     NotNegative,
     Positive,
@@ -40,14 +41,7 @@ class OptimConfig:
     """AdamW and its schedule."""
 
     lr: Annotated[ZeroToOne, "Learning rate of AdamW."]
-    betas: Annotated[
-        tuple[float, float],
-        "Decay of AdamW's two moments.",
-        Bound(
-            lambda betas: all(0 <= beta < 1 for beta in betas),
-            "Set two numbers from 0 to below 1, for example [0.9,0.999].",
-        ),
-    ]
+    betas: Annotated[tuple[Decay, Decay], "Decay of AdamW's two moments, for example [0.9,0.999]."]
     weight_decay: Annotated[NotNegative, "Decoupled weight decay."]
     lr_warmup_steps: Annotated[int, "Steps of linear warm-up from 0; negative takes lr_warmup_steps_ratio."]
     lr_warmup_steps_ratio: Annotated[ZeroToOne, "Warm-up as a share of all steps."]

@@ -47,6 +47,7 @@ Positive = Annotated[float, number(lambda x: x > 0, "greater than 0")]
 ZeroToOne = Annotated[float, number(lambda x: 0 <= x <= 1, "from 0 to 1")]
 """Not only shares and probabilities: a learning rate above 1 is a slip of the keyboard, too."""
 Share = Annotated[float, number(lambda x: 0 < x <= 1, "above 0 and at most 1")]
+Decay = Annotated[float, number(lambda x: 0 <= x < 1, "from 0 to below 1")]
 Seed = Annotated[int, number(lambda x: x >= 0, "0 or more")]
 TopK = Annotated[int, number(lambda x: x == -1 or x >= 1, "-1 (all) or at least 1")]
 Name = Annotated[str, Bound(lambda text: bool(text.strip()), "Set it to a text that is not empty, or leave it out.")]

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 from ragen.config.actor_rollout_ref import ActorRolloutRefConfig, CriticConfig
-from ragen.config.bounds import LARGEST_COUNT, Bound, Count, CountOrZero, Name, Positive, Seed, Spelling, number
+from ragen.config.bounds import LARGEST_COUNT, Bound, Count, CountOrZero, Decay, Name, Positive, Seed, Spelling, number
 from ragen.config.trainer import AlgorithmConfig, TrainerConfig
 from ragen.engine.registry import ENGINES
 
@@ -37,10 +37,7 @@ class LoraConfig:
     target_modules: Annotated[
         str | tuple[str, ...],
         "Modules that get an adapter: names, or all-linear.",
-        Bound(
-            lambda names: bool(names) and "" not in (names if isinstance(names, tuple) else ()),
-            "Set it to all-linear, or to module names such as [q_proj,v_proj].",
-        ),
+        Bound(lambda x: len(x) > 0 and all(x), "Set it to all-linear, or to module names such as [q_proj,v_proj]."),
     ]
 
 
@@ -132,11 +129,7 @@ class CollapseDetectionConfig:
         number(lambda x: x == "all" or 1 <= x <= LARGEST_COUNT, "at least 1 and at most 10^9, or all"),
     ]
     std_eps: Annotated[Positive, "Added to the standard deviation in the z-scores."]
-    ema_decay: Annotated[
-        float,
-        "Weight of the past in the running standard deviation.",
-        number(lambda x: 0 <= x < 1, "from 0 to below 1"),
-    ]
+    ema_decay: Annotated[Decay, "Weight of the past in the running standard deviation."]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

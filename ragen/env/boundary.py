@@ -44,8 +44,8 @@ class EnvFault(Exception):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Level:
-    """What an environment says at the start of an episode."""
+class EpisodeStart:
+    """What an environment tells at the start of an episode, on its level."""
 
     observation: str
     actions: dict[Any, str]
@@ -60,10 +60,10 @@ def make(env_type: str, env_config: Mapping[str, Any] | None) -> Env:
     return guarded(make_env, env_type, env_config, passing=RagenError)
 
 
-def start(env: Env, seed: int, member: int) -> Level:
+def start(env: Env, seed: int, member: int) -> EpisodeStart:
     """Reset an environment and read what the first prompt needs."""
     observation = guarded(env.reset, seed, member)
-    return Level(
+    return EpisodeStart(
         observation=_checked(as_text, observation, "reset returned an observation"),
         actions=_checked(as_actions, guarded(lambda: env.actions), "actions is"),
         notes=_checked(as_text, guarded(lambda: env.notes()), "notes returned"),

@@ -10,7 +10,7 @@ from typing import Any
 
 from ragen.config.schema import EnvSetConfig, EnvTag
 from ragen.env import Env, StepResult, boundary
-from ragen.env.boundary import MAX_REWARD, EnvFault, Level
+from ragen.env.boundary import MAX_REWARD, EnvFault, EpisodeStart
 from ragen.llm_agent.env_calls import Fault, TagCalls, make_envs, result_of
 from ragen.llm_agent.env_threads import Clock, EnvTimeout, Work
 from ragen.types import Status
@@ -55,11 +55,11 @@ class Seat:
         [started] = self.calls.run([self.starting(seed)])
         self.begin(seed, started)
 
-    def starting(self, seed: int) -> Work[tuple[Env, Level]]:
+    def starting(self, seed: int) -> Work[tuple[Env, EpisodeStart]]:
         """The calls that start an episode, in an environment that is made where there is none."""
         old_env, spec, member = self.env, self.spec, self.member
 
-        def work(clock: Clock) -> tuple[Env, Level]:
+        def work(clock: Clock) -> tuple[Env, EpisodeStart]:
             clock.start("making the environment")
             env = old_env or boundary.make(spec.env_type, spec.env_config)
             clock.start("reset")
@@ -67,7 +67,7 @@ class Seat:
 
         return work
 
-    def begin(self, seed: int, started: tuple[Env, Level] | Fault) -> None:
+    def begin(self, seed: int, started: tuple[Env, EpisodeStart] | Fault) -> None:
         """Take over what `starting` brought."""
         self.seed, self.num_actions, self.reward, self.observation = seed, 0, 0.0, ""
         self.status, self.error, self.level = Status.ONGOING, "", ""
@@ -233,7 +233,7 @@ class EsManager:
     def reset(self, base_seed: int) -> list[Seat]:
         """Put every environment on its level and return the seats."""
         seeds = [base_seed + seat.group_id for seat in self.seats]
-        works: dict[TagCalls, list[Work[tuple[Env, Level]]]] = {calls: [] for calls in self._calls.values()}
+        works: dict[TagCalls, list[Work[tuple[Env, EpisodeStart]]]] = {calls: [] for calls in self._calls.values()}
         for seat, seed in zip(self.seats, seeds, strict=True):
             works[seat.calls].append(seat.starting(seed))
         # Tags with several threads first: they work while the others are waited for.

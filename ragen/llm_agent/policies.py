@@ -10,7 +10,7 @@ from ragen.engine.scripted import ScriptedEngine
 from ragen.llm_agent.agent_proxy import RolloutPlan
 from ragen.llm_agent.build import build_proxy, sampling_params
 from ragen.llm_agent.chat import Chat
-from ragen.llm_agent.es_manager import EsManager, Seat
+from ragen.llm_agent.es_manager import EsManager
 from ragen.seeding import Rng
 from ragen.types import Episode
 
@@ -18,34 +18,24 @@ STUCK = "No way is left."
 """The thought in a state that cannot be solved any more; it is true there, too."""
 
 
-def policy_reply(seat: Seat, rng: Rng, *, noise: float, max_actions: int, sep: str, enable_think: bool) -> str:
-    """A reply in the required form, behind the forced prefix: a true thought, then actions.
-
-    With probability `noise` the actions are random, else the first ones of a shortest solution.
-    """
-    num_actions = min(max_actions, seat.num_actions_left)
-    plan = seat.solve()
-    if plan and rng.random() >= noise:
-        actions = plan[:num_actions]
-    else:
-        actions = [rng.choice(list(seat.actions)) for _ in range(num_actions)]
-    answer = f" {sep} ".join(seat.actions[action] for action in actions) + "</answer>"
-    return f"{seat.hint() or STUCK}</think><answer>{answer}" if enable_think else answer
-
-
 def scripted_policy(config: Config, environments: EsManager, *, noise: float, seed: int) -> Callable[[Request], str]:
-    """A reply function for ScriptedEngine that plays the seats of `environments`; noise 1 is the random policy."""
+    """A reply function for ScriptedEngine that plays the seats of `environments`.
+
+    Its replies have the required form, behind the forced prefix: a true thought, then actions. With probability `noise`
+    the actions are random, else the first ones of a shortest solution.
+    """
     agent = config.agent_proxy
 
     def reply(request: Request) -> str:
-        return policy_reply(
-            environments.seats[request.session],
-            Rng(seed, "teacher", request.seed),
-            noise=noise,
-            max_actions=agent.max_actions_per_turn,
-            sep=agent.action_sep,
-            enable_think=agent.enable_think,
-        )
+        seat, rng = environments.seats[request.session], Rng(seed, "teacher", request.seed)
+        num_actions = min(agent.max_actions_per_turn, seat.num_actions_left)
+        plan = seat.solve()
+        if plan and rng.random() >= noise:
+            actions = plan[:num_actions]
+        else:
+            actions = [rng.choice(list(seat.actions)) for _ in range(num_actions)]
+        answer = f" {agent.action_sep} ".join(seat.actions[action] for action in actions) + "</answer>"
+        return f"{seat.hint() or STUCK}</think><answer>{answer}" if agent.enable_think else answer
 
     return reply
 
