@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,32 +35,32 @@ def read_text(path: Path) -> str:
 
 
 def read_json(path: Path) -> Any:
-    text = read_text(path)
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise FileError(f"{path} is no JSON: {_short(error)}. Was it cut or overwritten?") from error
+    return _parsed(path, json.loads, "JSON")
 
 
 def read_object(path: Path) -> dict[str, Any]:
     """A JSON file that holds an object."""
-    content = read_json(path)
-    if not isinstance(content, dict):
-        raise FileError(f"{path}: expected a JSON object, got {type(content).__name__}. Was it overwritten?")
-    return content
+    return _mapping(path, read_json(path), "a JSON object")
 
 
 def read_yaml(path: Path) -> dict[str, Any]:
     """A YAML file that holds a mapping."""
     import yaml
 
+    return _mapping(path, _parsed(path, yaml.safe_load, "YAML", yaml.YAMLError), "a mapping of keys")
+
+
+def _parsed(path: Path, parse: Callable[[str], Any], kind: str, error_type: type[Exception] = ValueError) -> Any:
     text = read_text(path)
     try:
-        content = yaml.safe_load(text)
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
-        raise FileError(f"{path} is no YAML: {_short(error)}. Was it cut or edited?") from error
+        return parse(text)
+    except (error_type, ValueError, RecursionError) as error:
+        raise FileError(f"{path} is no {kind}: {_short(error)}. Was it cut, edited or overwritten?") from error
+
+
+def _mapping(path: Path, content: Any, expected: str) -> dict[str, Any]:
     if not isinstance(content, dict):
-        raise FileError(f"{path}: expected a mapping of keys, got {type(content).__name__}. Was it cut or overwritten?")
+        raise FileError(f"{path}: expected {expected}, got {type(content).__name__}. Was it cut or overwritten?")
     return content
 
 
@@ -136,7 +136,7 @@ def check_writable(folder: Path, key: str, *, num_bytes: int = 0) -> None:
     if "\0" in str(folder):
         raise ConfigError(f"{key} holds a zero byte. Give another folder.")
     existing = folder.absolute()
-    while not _exists(existing, key):
+    while not os.path.lexists(existing):  # False also where the path is too long, or cannot be looked at
         if len(os.fsencode(existing.name)) > os.pathconf("/", "PC_NAME_MAX"):
             raise ConfigError(f"{key}: the name {existing.name[:40]}... is too long for a folder. Give a shorter one.")
         existing = existing.parent
@@ -152,18 +152,6 @@ def check_writable(folder: Path, key: str, *, num_bytes: int = 0) -> None:
             f"{key}={folder}: {free / 1e6:,.0f} MB are free there, and one checkpoint with its log needs about "
             f"{needed / 1e6:,.0f} MB. Free some space, or give another folder."
         )
-
-
-def _exists(path: Path, key: str) -> bool:
-    try:
-        path.lstat()
-    except (FileNotFoundError, NotADirectoryError):
-        return False
-    except OSError as error:
-        if error.errno in (36, 40) and path.parent != path:  # a name that is too long, or links in a circle
-            return False
-        raise ConfigError(f"{key}: {path} cannot be used: {error.strerror}. Give another folder.") from error
-    return True
 
 
 def _short(error: Exception) -> str:
