@@ -27,7 +27,12 @@ def load_config(
 
 def load_run_config(overrides: Sequence[str], run: str | Path) -> Config:
     """The configuration of a run directory; keys that its version did not have take the values of base."""
-    return build_config(_filled(compose("config", overrides, run), compose("base")))
+    return build_config(compose_run(overrides, run))
+
+
+def compose_run(overrides: Sequence[str], run: str | Path) -> dict[str, Any]:
+    """The tree of a run directory, like `compose`."""
+    return _filled(compose("config", overrides, run), compose("base"))
 
 
 def build_config(data: Mapping[str, Any]) -> Config:

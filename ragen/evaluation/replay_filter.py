@@ -5,21 +5,19 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-import yaml
-
 from ragen.algorithms.rollout_filter import METRICS, FilterResult, FilterSettings, RolloutFilter
-from ragen.config.actor_rollout_ref import TopPMode
+from ragen.config.actor_rollout_ref import RolloutConfig, TopPMode
+from ragen.config.load import compose, compose_run
 from ragen.config.strict import build_dataclass
 from ragen.config.validate import FILTER_VALUES
-from ragen.errors import ConfigError, RagenError
-from ragen.files import read_yaml, value_at
+from ragen.errors import RagenError
 from ragen.tracking.console import console, print_table
-from ragen.tracking.episodes import episode_files, episode_name, read_episodes
+from ragen.tracking.episodes import config_of, episode_files, episode_name, read_episodes
 from ragen.tracking.names import FILTER, with_prefix
 from ragen.types import Episode, group_episodes
 
@@ -86,8 +84,6 @@ def replay_run(
 
 def select_files(path: Path, pattern: str | None) -> list[Path]:
     """The episode files that match, steps in their order; without a pattern those of training, or all."""
-    if not path.exists():
-        raise RagenError(f"{path} does not exist. Give a run directory or an episode file.")
     files = episode_files(path)
     wanted = pattern or TRAINING
     chosen = [file for file in files if file.match(wanted) or Path(episode_name(file)).match(wanted)]
@@ -181,12 +177,11 @@ def _row(each: Replay) -> tuple[str, ...]:
 
 def choose_filters(path: Path, overrides: Sequence[str]) -> dict[str, FilterSettings]:
     """Name -> filter: the one the overrides describe, else the run's own and the panel."""
-    own = read_own_settings(path)
-    settings = build_settings(overrides, base=own or {})
+    settings = read_settings(path, overrides)
     if overrides:
         return {describe(settings): settings}
-    filters = {OWN + describe(settings): settings} if own else {}
-    return filters | {describe(settings): settings for settings in panel()}
+    own = {OWN + describe(settings): settings} if config_of(path).exists() else {}
+    return own | {describe(settings): settings for settings in panel()}
 
 
 def panel() -> list[FilterSettings]:
@@ -214,41 +209,22 @@ def describe(settings: FilterSettings) -> str:
     return f"{settings.strategy} {settings.value:g}{mode}{kind}{metric}, zeros {zeros}"
 
 
-def read_own_settings(path: Path) -> dict[str, Any] | None:
-    """The filter keys of the run's config.yaml without their prefix; None when there is no such file."""
-    config_file = (path if path.is_dir() else path.parent.parent) / "config.yaml"
-    if not config_file.exists():
-        return None
-    rollout = value_at(read_yaml(config_file), "actor_rollout_ref.rollout", config_file)
-    return {name: rollout[PREFIX + name] for name in _NAMES if PREFIX + name in rollout}
+def read_settings(path: Path, overrides: Sequence[str] = ()) -> FilterSettings:
+    """The filter of a run, or of base for a file without one, with `key=value` words over it.
 
-
-def build_settings(overrides: Sequence[str], *, base: Mapping[str, Any]) -> FilterSettings:
-    """Checked settings from `key=value` words over `base`; keys may be written with their whole path.
-
-    ["rollout_filter_value=0.5", "strategy=min_p"] -> FilterSettings(strategy="min_p", value=0.5)
+    Keys may be written with their whole path, without it, or without rollout_filter_: ["value=0.5", "strategy=min_p"]
     """
-    values = dict(base)
-    for word in overrides:
-        key, equals, text = word.partition("=")
-        if not equals:
-            raise ConfigError(f"{word!r} is no override. Write KEY=VALUE, for example rollout_filter_value=0.5.")
-        values[key.rpartition(".")[2].removeprefix(PREFIX)] = _scalar(text)
-    settings = build_dataclass(FilterSettings, values)
-    if settings.strategy in FILTER_VALUES:
-        FILTER_VALUES[settings.strategy].check(settings.value, f"{PREFIX}value")
-    return settings
+    words = [full_key(word) if "=" in word else word for word in overrides]
+    config_file = config_of(path)
+    tree = compose_run(words, config_file.parent) if config_file.exists() else compose("base", words)
+    # Nothing is trained: the rest of the configuration, batch sizes above all, need not fit the filter.
+    rollout = build_dataclass(RolloutConfig, tree["actor_rollout_ref"]["rollout"])
+    if rollout.rollout_filter_strategy in FILTER_VALUES:
+        FILTER_VALUES[rollout.rollout_filter_strategy].check(rollout.rollout_filter_value, f"{PREFIX}value")
+    return FilterSettings.from_config(rollout)
 
 
-def _scalar(text: str) -> Any:
-    try:
-        return float(text)  # YAML takes 1e-3 for a text
-    except ValueError:
-        pass
-    try:
-        return yaml.safe_load(text)
-    except yaml.YAMLError:
-        return text
-
-
-_NAMES = tuple(field.name for field in fields(FilterSettings))
+def full_key(word: str) -> str:
+    """strategy=min_p -> actor_rollout_ref.rollout.rollout_filter_strategy=min_p"""
+    key, _, value = word.partition("=")
+    return f"actor_rollout_ref.rollout.{PREFIX}{key.rpartition('.')[2].removeprefix(PREFIX)}={value}"

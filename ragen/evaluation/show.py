@@ -10,7 +10,7 @@ from ragen.config.strict import build_dataclass
 from ragen.errors import RagenError
 from ragen.files import read_yaml, value_at
 from ragen.text import printable
-from ragen.tracking.episodes import episode_files, episode_name, read_episodes
+from ragen.tracking.episodes import config_of, episode_files, episode_name, read_episodes
 from ragen.types import Episode
 
 
@@ -33,8 +33,6 @@ def show_episodes(
 
 def select(path: Path, *, policy: str | None, status: str | None, seed: int | None) -> Iterator[tuple[str, Episode]]:
     """File name and episode of everything that matches."""
-    if not path.exists():
-        raise RagenError(f"{path} does not exist. Give a run directory or an episode file.")
     for file in episode_files(path):
         name = episode_name(file)
         if policy and not name.startswith(policy):
@@ -74,7 +72,7 @@ def write_pictures(episode: Episode, run: Path, folder: Path, name: str) -> list
     from ragen.env import make_env
     from ragen.env.png import encode_png
 
-    config_file = (run if run.is_dir() else run.parent.parent) / "config.yaml"
+    config_file = config_of(run)
     if not config_file.exists():
         raise RagenError(f"Pictures need {config_file}: the options of the environment are read from it.")
     table = value_at(read_yaml(config_file), "custom_envs", config_file)

@@ -206,6 +206,8 @@ def episode_files(path: Path) -> list[Path]:
     """The episode files of a run directory, steps in their order, or the file itself."""
     if path.is_file():
         return [path]
+    if not path.exists():
+        raise RagenError(f"{path} does not exist. Give a run directory or an episode file.")
     found = {episode_name(file): file for end in reversed(SUFFIXES) for file in (path / "episodes").glob(f"*{end}")}
     if not found:
         raise RagenError(f"{path} holds no episodes/*{COMPRESSED}. Give a run directory or an episode file.")
@@ -215,6 +217,11 @@ def episode_files(path: Path) -> list[Path]:
 def _natural(name: str) -> list[tuple[int, str]]:
     """train_step_2 comes before train_step_10."""
     return [(int(part), "") if part.isdecimal() else (0, part) for part in re.split(r"(\d+)", name)]
+
+
+def config_of(path: Path) -> Path:
+    """Where the configuration of the run lies that a folder is or an episode file belongs to."""
+    return (path if path.is_dir() else path.parent.parent) / "config.yaml"
 
 
 def find_episodes(run: Path, name: str) -> Path | None:

@@ -11,7 +11,7 @@ from ragen.cli.replay_filter import main
 from ragen.config import load_config
 from ragen.config.show import to_yaml
 from ragen.errors import ConfigError, RagenError
-from ragen.evaluation.replay_filter import build_settings, describe, panel
+from ragen.evaluation.replay_filter import describe, panel, read_settings
 from ragen.tracking.rundir import RunDir
 from ragen.types import Episode, Status, Turn
 
@@ -152,16 +152,16 @@ def test_single_episodes_are_said_not_to_vary(tmp_path, capsys):
     assert "Every group has one episode" in capsys.readouterr().out
 
 
-def test_overrides_are_checked():
-    assert build_settings(["value=1e-1", "metric=reward_std"], base={}) == FilterSettings(value=0.1)
-    with pytest.raises(ConfigError, match="Did you mean strategy"):
-        build_settings(["rollout_filter_strateg=min_p"], base={})
+def test_overrides_are_checked(tmp_path):
+    assert read_settings(tmp_path, ["value=1e-1", "metric=reward_std"]) == FilterSettings(value=0.1)
+    with pytest.raises(ConfigError, match="Did you mean rollout_filter_strategy"):
+        read_settings(tmp_path, ["rollout_filter_strateg=min_p"])
     with pytest.raises(ConfigError, match="Did you mean min_p"):
-        build_settings(["rollout_filter_strategy=min_q"], base={})
+        read_settings(tmp_path, ["rollout_filter_strategy=min_q"])
     with pytest.raises(ConfigError, match="above 0 and at most 1"):
-        build_settings(["rollout_filter_value=2"], base={})
-    with pytest.raises(ConfigError, match="Write KEY=VALUE"):
-        build_settings(["0.5"], base={})
+        read_settings(tmp_path, ["rollout_filter_value=2"])
+    with pytest.raises(ConfigError, match="Write key=value"):
+        read_settings(tmp_path, ["0.5"])
 
 
 def test_a_run_that_is_not_there_is_said_so(tmp_path, run):
