@@ -31,7 +31,7 @@ from ragen.tracking.console_tracker import step_line
 from ragen.tracking.lock import RunLock
 from ragen.tracking.names import SFT_VAL_LOSS
 from ragen.tracking.rundir import SFT_RECORD, RunDir, read_status, write_atomic
-from ragen.tracking.tracker import check_names, trackers_of
+from ragen.tracking.tracker import Trackers, check_names
 from ragen.trainer.checkpoint import find_resume, read_state, save_checkpoint, step_of
 from ragen.trainer.checksums import verify
 from ragen.trainer.start import check_devices
@@ -124,7 +124,7 @@ def train(config: Config, sft: SftConfig, root: Path) -> Path:
         step = resumed_step or 0
         with (
             closing(build_tuner(config, sft, base, newest, total_steps=total_steps)) as tuner,
-            trackers_of(config, RunDir(root), total_steps=total_steps, resumed_step=resumed_step) as trackers,
+            Trackers(config, RunDir(root), total_steps=total_steps, resumed_step=resumed_step) as trackers,
         ):
 
             def log(step: int, metrics: dict[str, float]) -> None:

@@ -167,7 +167,8 @@ class ConsoleTracker:
         """Lines that stay, above the live display."""
         if self._live is None:
             # Not through rich, which would fold a long line.
-            print(text, file=self._output.file, flush=True)
+            self._output.file.write(f"{text}\n")
+            self._output.file.flush()
         else:
             self._output.print(text, markup=False, highlight=False, emoji=False, soft_wrap=True)
 

@@ -12,6 +12,9 @@ from ragen.types import Metrics
 # Parts of a step that are not training. What remains is timing_s/train_step.
 NOT_TRAINING = ("testing", "save_checkpoint", "collapse_metrics")
 
+PER_TOKEN_STAGES = ("gen", "old_log_prob", "ref", "values", "update_actor", "update_critic")
+"""Stages whose time grows with the tokens of the batch."""
+
 # Running total -> the time of a step that it sums.
 TOTALS = {
     "train_total": "train_step",
@@ -41,7 +44,7 @@ class Timers:
         synchronize: Callable[[], None] | None = None,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
-        """`on_stage` hears the name of each stage as it begins.
+        """`on_stage` is called with the name of each stage as it begins.
 
         `synchronize` waits for the device (torch.cuda.synchronize): kernels run on after the call that queued them,
         and their time would be counted in a later stage.
@@ -74,14 +77,11 @@ class Timers:
         """Count time of a stage that was measured elsewhere, inside another stage."""
         self._stages[stage] = self._stages.get(stage, 0.0) + seconds
 
-    def finish_step(
-        self, *, tokens: Mapping[str, int] | None = None, total_tokens: int | None = None, num_devices: int = 1
-    ) -> Metrics:
+    def finish_step(self, *, num_tokens: int | None = None, num_devices: int = 1) -> Metrics:
         """The timing metrics of the step that ended; the next one starts from zero.
 
-        `tokens` maps stages to the tokens they worked on and gives timing_per_token_ms/<stage>; `total_tokens`, all
-        tokens of the step's batch, gives perf/*. What is timed outside a "step" (the validation before training)
-        is a step of its own.
+        `num_tokens`, all tokens of the step's batch, gives timing_per_token_ms/<stage> and perf/*. What is timed
+        outside a "step" (the validation before training) is a step of its own.
         """
         stages, self._stages = self._stages, {}
         stages.setdefault("step", self._outermost)
@@ -93,12 +93,12 @@ class Timers:
             self._totals[total] += stages.get(part, 0.0)
 
         metrics = names.with_prefix(names.TIMING, stages | self._totals)
-        for stage, count in (tokens or {}).items():
-            if stage in stages and count > 0:
-                metrics[names.join(names.TIMING_PER_TOKEN, stage)] = 1000 * stages[stage] / count
-        if total_tokens is not None:
-            throughput = total_tokens / step / num_devices if step > 0 else 0.0
-            speed = {"total_num_tokens": float(total_tokens), "time_per_step": step, "throughput": throughput}
+        if num_tokens:
+            per_token = {stage: 1000 * stages[stage] / num_tokens for stage in PER_TOKEN_STAGES if stage in stages}
+            metrics |= names.with_prefix(names.TIMING_PER_TOKEN, per_token)
+        if num_tokens is not None:
+            throughput = num_tokens / step / num_devices if step > 0 else 0.0
+            speed = {"total_num_tokens": float(num_tokens), "time_per_step": step, "throughput": throughput}
             metrics |= names.with_prefix(names.PERFORMANCE, speed)
         return metrics
 

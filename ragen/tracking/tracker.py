@@ -1,6 +1,6 @@
 """Where the numbers of a run go: always into the run directory, and to the trackers that `trainer.logger` names.
 
-    with Trackers(cfg.trainer.logger, config=..., run_dir=..., project=..., experiment=...) as trackers:
+    with Trackers(config, RunDir(path), total_steps=100, resumed_step=None) as trackers:
         trackers.log(step, metrics)
         trackers.close("early_stopped", reason="...", early_stop="low_validation_success")
 
@@ -10,20 +10,22 @@ view but the record of the run: when it cannot be written, the error travels up.
 
 from __future__ import annotations
 
-import dataclasses
-import difflib
 import importlib.util
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal, Protocol, Self
+from typing import Any, Protocol, Self
 
 from ragen.algorithms.statistics import Estimate
-from ragen.config.load import to_dict
 from ragen.config.schema import Config
+from ragen.config.strict import did_you_mean
 from ragen.errors import ConfigError, MissingExtra, RagenError
+from ragen.tracking.console_tracker import ConsoleTracker
 from ragen.tracking.rundir import RunDir, State
+from ragen.tracking.tensorboard_tracker import TensorboardTracker
+from ragen.tracking.wandb_tracker import WandbTracker
 
 logger = logging.getLogger(__name__)
 
@@ -44,60 +46,35 @@ class Tracker(Protocol):
         ...
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class RunFacts:
     """What a tracker may want to know of a run when it starts."""
 
-    config: Mapping[str, Any]
-    """The resolved configuration as plain dictionaries, lists and values."""
+    config: Config
     path: Path
     """The run directory."""
-    project: str
-    experiment: str
-    total_steps: int | None
+    total_steps: int
     """The last step, for the time that is left."""
     resumed_step: int | None
     """The step of the checkpoint the run continues from; None is a new run."""
-    console: Literal["compact", "full"] = "compact"
-    """A few numbers of each step on the console, or all."""
-
-
-def _console(run: RunFacts) -> Tracker:
-    from ragen.tracking.console_tracker import ConsoleTracker
-
-    return ConsoleTracker(total_steps=run.total_steps, style=run.console)
-
-
-def _wandb(run: RunFacts) -> Tracker:
-    from ragen.tracking.wandb_tracker import WandbTracker
-
-    return WandbTracker(run)
-
-
-def _tensorboard(run: RunFacts) -> Tracker:
-    from ragen.tracking.tensorboard_tracker import TensorboardTracker
-
-    return TensorboardTracker(run)
 
 
 TRACKERS: dict[str, Callable[[RunFacts], Tracker]] = {
-    "console": _console,
-    "wandb": _wandb,
-    "tensorboard": _tensorboard,
+    "console": lambda run: ConsoleTracker(total_steps=run.total_steps, style=run.config.trainer.console),
+    "wandb": WandbTracker,
+    "tensorboard": TensorboardTracker,
 }
-
-# Trackers that need an extra of the same name, and the package it brings.
-EXTRAS = {"wandb": "wandb", "tensorboard": "tensorboard"}
+EXTRAS = ("wandb", "tensorboard")
+"""Trackers that need a package, which the extra of the same name brings."""
 
 
 def check_names(names: Sequence[str]) -> None:
     """Names are known and their packages are installed; nothing is imported."""
     for name in names:
         if name not in TRACKERS:
-            close = difflib.get_close_matches(name, TRACKERS, n=1)
-            hint = f" Did you mean {close[0]}?" if close else ""
-            raise ConfigError(f"trainer.logger: {name!r} is no tracker. Known are {', '.join(TRACKERS)}.{hint}")
-        if name in EXTRAS and importlib.util.find_spec(EXTRAS[name]) is None:
+            hint = did_you_mean(name, TRACKERS)
+            raise ConfigError(f"trainer.logger: {name!r} is no tracker.{hint} Known are {', '.join(TRACKERS)}.")
+        if name in EXTRAS and importlib.util.find_spec(name) is None:
             raise MissingExtra(
                 f"trainer.logger names {name}, which is not installed. "
                 f"Run: pip install -e '.[{name}]', or leave it out: trainer.logger=[console]"
@@ -107,38 +84,18 @@ def check_names(names: Sequence[str]) -> None:
 class Trackers:
     """The run directory and the trackers of a run, as one; `with` starts and always closes them."""
 
-    def __init__(
-        self,
-        names: Sequence[str],
-        *,
-        config: Mapping[str, Any] | Any,
-        run_dir: RunDir | Path,
-        project: str,
-        experiment: str,
-        total_steps: int | None = None,
-        resumed_step: int | None = None,
-        console: Literal["compact", "full"] = "compact",
-    ) -> None:
-        """`config` is a plain mapping or a configuration dataclass. Wrong names and missing packages raise here.
+    def __init__(self, config: Config, run: RunDir, *, total_steps: int, resumed_step: int | None) -> None:
+        """Wrong names and missing packages raise here.
 
-        `resumed_step` is the step of the loaded checkpoint: what was logged after it is forgotten and W&B continues
+        `resumed_step` is the step of the loaded checkpoint: what was logged after it is dropped and W&B continues
         the same run. None starts anew, with a new W&B run; `metrics.jsonl` of a former run in the same folder is
         moved to metrics.dropped.jsonl.
         """
-        check_names(names)
-        self.run = run_dir if isinstance(run_dir, RunDir) else RunDir(run_dir)
+        check_names(config.trainer.logger)
+        self.run = run
         self.step: int | None = resumed_step
         """The last step that was logged."""
-        self._names = list(dict.fromkeys(names))
-        self._facts = RunFacts(
-            config=config if isinstance(config, Mapping) else dataclasses.asdict(config),
-            path=self.run.path,
-            project=project,
-            experiment=experiment,
-            total_steps=total_steps,
-            resumed_step=resumed_step,
-            console=console,
-        )
+        self._facts = RunFacts(config=config, path=run.path, total_steps=total_steps, resumed_step=resumed_step)
         self._trackers: dict[str, Tracker] = {}
         self._is_open = False
 
@@ -147,7 +104,7 @@ class Trackers:
         self.run.truncate_after(-1 if resumed_step is None else resumed_step)
         self.run.write_status("running", step=self.step)
         self._is_open = True
-        for name in self._names:
+        for name in dict.fromkeys(self._facts.config.trainer.logger):
             try:
                 self._trackers[name] = TRACKERS[name](self._facts)
             except BaseException as error:
@@ -238,7 +195,7 @@ class Trackers:
     def _drop(self, name: str, error: Exception, *, is_closing: bool) -> None:
         tracker = self._trackers.pop(name)
         logger.warning(
-            "The tracker %s failed and is off from step %s on (%s: %s). The run goes on; %s has all metrics.",
+            "The tracker %s failed and is off from step %s on (%s: %s). The run continues; %s has all metrics.",
             name,
             self.step,
             type(error).__name__,
@@ -262,18 +219,3 @@ def _number(name: str, value: Any) -> float:
 
 def _cell(value: Any) -> Any:
     return value.item() if hasattr(value, "item") else value
-
-
-def trackers_of(config: Config, run: RunDir, *, total_steps: int, resumed_step: int | None) -> Trackers:
-    """The trackers that the section `trainer` of a configuration names."""
-    trainer = config.trainer
-    return Trackers(
-        trainer.logger,
-        config=to_dict(config),
-        run_dir=run,
-        project=trainer.project_name,
-        experiment=trainer.experiment_name,
-        total_steps=total_steps,
-        resumed_step=resumed_step,
-        console=trainer.console,
-    )

@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from ragen.config.load import to_dict
 from ragen.errors import RagenError
 from ragen.tracking.rundir import State, write_atomic
 
@@ -70,9 +71,9 @@ class WandbTracker:
         if sys.stdout.isatty() and "WANDB_CONSOLE" not in os.environ:
             settings.console = "off"  # the live line redraws itself; recorded it is noise
         return self._wandb.init(
-            project=run.project,
-            name=run.experiment,
-            config=dict(run.config),
+            project=run.config.trainer.project_name,
+            name=run.config.trainer.experiment_name,
+            config=to_dict(run.config),
             dir=str(run.path),
             id=run_id,
             mode=mode,

@@ -35,9 +35,6 @@ from ragen.trainer.validation import Validator
 from ragen.types import Episode, Group, Metrics, group_episodes
 from ragen.workers.base import Workers
 
-PER_TOKEN_STAGES: tuple[str, ...] = ("gen", "old_log_prob", "ref", "values", "update_actor", "update_critic")
-"""Stages whose time is also logged per token of the batch."""
-
 
 class AgentTrainer:
     """Trains until the last step or an early stop. Everything it needs is given; see build.py."""
@@ -219,11 +216,8 @@ class AgentTrainer:
 
     def timing(self, outcome: StepOutcome) -> Metrics:
         trainer = self.config.trainer
-        return self.timers.finish_step(
-            tokens=dict.fromkeys(PER_TOKEN_STAGES, outcome.num_tokens),
-            total_tokens=outcome.num_tokens,
-            num_devices=trainer.n_gpus_per_node * trainer.nnodes,
-        )
+        num_devices = trainer.n_gpus_per_node * trainer.nnodes
+        return self.timers.finish_step(num_tokens=outcome.num_tokens, num_devices=num_devices)
 
     # --- the stages of a step ---------------------------------------------------------------------------------------
 

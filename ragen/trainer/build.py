@@ -25,7 +25,7 @@ from ragen.seeding import fixed_hash
 from ragen.tracking.last_word import LastWord
 from ragen.tracking.lock import RunLock
 from ragen.tracking.rundir import RunDir
-from ragen.tracking.tracker import trackers_of
+from ragen.tracking.tracker import Trackers
 from ragen.trainer.agent_trainer import AgentTrainer
 from ragen.trainer.checksums import verify
 from ragen.trainer.folder import take_over
@@ -79,7 +79,7 @@ def _build(config: Config, start: Start, root: Path, *, device: str, ranks: Rank
     run = RunDir(root)
     run.write_config(to_yaml(config))
     resumed_step = start.step if start.checkpoint else None
-    trackers = trackers_of(config, run, total_steps=trainer.total_training_steps, resumed_step=resumed_step)
+    trackers = Trackers(config, run, total_steps=trainer.total_training_steps, resumed_step=resumed_step)
     built = AgentTrainer(config, workers, trackers=trackers, start_step=start.step, origin=origin(config, start))
     if start.state:
         built.checkpoints.load(start.state)

@@ -78,9 +78,9 @@ def wandb_folder(tmp_path_factory) -> Path:
     path = tmp_path_factory.mktemp("offline")
     code = f"""
 from pathlib import Path
-from ragen.tracking.tracker import Trackers
 from tests.plotting.synthetic import fill
-with Trackers(["wandb"], config={{}}, run_dir=Path({str(path)!r}), project="p", experiment="my run") as trackers:
+from tests.tracking.trackers import some_trackers
+with some_trackers(Path({str(path)!r}), "wandb") as trackers:
     fill(trackers)
 """
     environment = os.environ | {"WANDB_MODE": "offline", "HOME": str(path)}
@@ -134,7 +134,7 @@ def ordered(step: int) -> list[str]:
 def test_every_step_and_table_of_wandb_is_read(wandb_folder, run):
     found, expected = read_history(str(wandb_folder)), read_history(str(run))
     assert found.steps == expected.steps
-    assert found.name == "my run" and found.run_id == wandb_folder.name.rpartition("-")[2]
+    assert found.name == "my_run" and found.run_id == wandb_folder.name.rpartition("-")[2]
     for step in STEPS:
         for name in tables(step):
             assert found.load_table(step, name) == expected.load_table(step, name) != None  # noqa: E711

@@ -88,7 +88,7 @@ def test_every_timing_has_a_line():
     timers = Timers()
     with timers("step"), timers("gen"):
         pass
-    names = timers.finish_step(tokens={"gen": 1}, total_tokens=1)
+    names = timers.finish_step(num_tokens=1)
     assert unknown(names) == []
     assert all(f"timing_s/{total}" in read_glossary() for total in TOTALS)
 

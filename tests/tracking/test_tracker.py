@@ -1,15 +1,15 @@
-"""Every run writes its directory; views may fail, the run goes on."""
+"""Every run writes its directory; views may fail, the run continues."""
 
 import logging
-from dataclasses import dataclass
 
 import numpy as np
 import pytest
 
 from ragen.errors import ConfigError, MissingExtra, RagenError
 from ragen.tracking import tracker as module
-from ragen.tracking.rundir import RunDir, read_metrics, read_status, read_table
-from ragen.tracking.tracker import Trackers
+from ragen.tracking.rundir import read_metrics, read_status, read_table
+from ragen.tracking.tracker import RunFacts
+from tests.tracking.trackers import config_of_loggers, some_trackers
 
 
 class Recorder:
@@ -41,10 +41,6 @@ def recorders(monkeypatch) -> dict[str, Recorder]:
     for name, view in views.items():
         monkeypatch.setitem(module.TRACKERS, name, lambda run, view=view: view)
     return views
-
-
-def some_trackers(path, *names: str, **facts) -> Trackers:
-    return Trackers(names, config={}, run_dir=path, project="p", experiment="e", **facts)
 
 
 @pytest.mark.parametrize("names", [(), ("console",), ("console", "console")])
@@ -177,21 +173,15 @@ def test_a_resumed_run_continues_the_metrics_after_its_checkpoint(tmp_path):
 def test_a_new_run_in_an_old_folder_starts_with_no_metrics(tmp_path):
     with some_trackers(tmp_path) as trackers:
         trackers.log(1, {"a": 1})
-    with some_trackers(RunDir(tmp_path)) as trackers:
+    with some_trackers(tmp_path) as trackers:
         trackers.log(0, {"a": 0})
     assert read_metrics(tmp_path) == [{"step": 0, "a": 0}]
 
 
 def test_trackers_are_told_about_the_run(tmp_path, monkeypatch):
-    @dataclass
-    class Config:
-        seed: int
-
     seen = []
     monkeypatch.setitem(module.TRACKERS, "seeing", lambda run: seen.append(run) or Recorder())
-    facts = {"project": "p", "experiment": "e", "total_steps": 9, "resumed_step": 4}
-    with Trackers(["seeing"], config=Config(seed=3), run_dir=tmp_path, **facts):
+    with some_trackers(tmp_path, "seeing", total_steps=9, resumed_step=4):
         pass
-    (run,) = seen
-    assert run.config == {"seed": 3} and run.path == tmp_path
-    assert {name: getattr(run, name) for name in facts} == facts
+    config = config_of_loggers("seeing")
+    assert seen == [RunFacts(config=config, path=tmp_path, total_steps=9, resumed_step=4)]

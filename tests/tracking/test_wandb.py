@@ -14,6 +14,7 @@ import pytest
 
 from ragen.tracking import wandb_tracker
 from ragen.tracking.tracker import RunFacts
+from tests.tracking.trackers import config_of_loggers
 
 pytest.importorskip("wandb")
 
@@ -24,11 +25,10 @@ PRELUDE = """
 import sys
 from pathlib import Path
 from ragen.tracking import wandb_tracker
-from ragen.tracking.tracker import Trackers
+from tests.tracking.trackers import some_trackers
 
 def trackers(path, **facts):
-    config = {"trainer": {"logger": ("wandb",)}, "seed": {"train": 10}}
-    return Trackers(["wandb"], config=config, run_dir=Path(path), project="my_project", experiment="my_run", **facts)
+    return some_trackers(Path(path), "wandb", **facts)
 """
 
 
@@ -92,7 +92,7 @@ with trackers({str(tmp_path)!r}) as t:
     found = records(folder)
     run = only(found, "run")
     assert (run["project"], run["display_name"]) == ("my_project", "my_run")
-    assert run["config"]["update"]["seed"] == {"train": 10}
+    assert run["config"]["update"]["seed"] == {"train": 10000, "val": 123}
     assert run["run_id"] == (tmp_path / "wandb" / "run_id.txt").read_text().strip()
     assert only(found, "exit")["exit_code"] == 0
 
@@ -153,7 +153,7 @@ def test_with_login_and_network_a_run_is_online(tmp_path, monkeypatch, capsys, r
         (tmp_path / "wandb").mkdir()
         (tmp_path / "wandb" / "run_id.txt").write_text(stored_id + "\n")
     wandb_tracker.WandbTracker(
-        RunFacts(config={}, path=tmp_path, project="p", experiment="e", total_steps=None, resumed_step=resumed_step)
+        RunFacts(config=config_of_loggers("wandb"), path=tmp_path, total_steps=9, resumed_step=resumed_step)
     )
     (arguments,) = fake.started
     assert (arguments["mode"], arguments["resume"]) == ("online", resume)
