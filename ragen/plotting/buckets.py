@@ -10,20 +10,8 @@ from itertools import combinations
 from ragen.errors import RagenError
 from ragen.plotting.history import History, Metrics, Step
 from ragen.plotting.style import Interval
-from ragen.tracking.names import (
-    ALL_SAMPLES,
-    GRADIENTS,
-    GROUP_TABLE,
-    PREFILTER_GRADIENTS,
-    BucketMetric,
-    Component,
-    Measure,
-    below,
-    join,
-    numbered_buckets,
-    of,
-    pair,
-)
+from ragen.tracking import names
+from ragen.tracking.names import BucketMetric, Component, Measure
 
 COMPONENTS: dict[Component, str] = {"task": "task", "entropy": "entropy", "kl": "KL"}
 """Term of the actor's loss -> its name in a figure."""
@@ -66,7 +54,7 @@ class Bucket:
 
     def measured(self, measure: Measure, component: str) -> float:
         """What is known of a gradient beside its norm; NaN where nothing is, as in a bucket of one group."""
-        return self.metrics.get(of(measure, component), math.nan)
+        return self.metrics.get(names.of(measure, component), math.nan)
 
     def interval(self, *components: Component) -> Interval:
         """The 95 % interval of a gradient norm; of several norms the sum of their intervals."""
@@ -89,6 +77,16 @@ class Analysis:
     def labels(self) -> list[str]:
         return [bucket.label for bucket in self.buckets]
 
+    @property
+    def positions(self) -> range:
+        """Where the buckets stand on an axis."""
+        return range(len(self.buckets))
+
+    @property
+    def std_ranges(self) -> list[Interval]:
+        """Smallest and largest reward std of the groups of each bucket."""
+        return [bucket.std_range for bucket in self.buckets]
+
     def values(self, name: BucketMetric) -> list[float]:
         return [bucket[name] for bucket in self.buckets]
 
@@ -97,7 +95,7 @@ class Analysis:
 
     def has(self, measure: Measure, component: str) -> bool:
         """Whether some bucket logged a measure."""
-        return any(of(measure, component) in bucket.metrics for bucket in self.buckets)
+        return any(names.of(measure, component) in bucket.metrics for bucket in self.buckets)
 
     def is_on(self, component: Component) -> bool:
         """Whether a term of the loss has a gradient anywhere."""
@@ -105,8 +103,8 @@ class Analysis:
 
     def why_zero(self, component: Component) -> str:
         """What to say of a term without any gradient. Runs of earlier versions logged angles of terms that were on."""
-        pairs = [pair(*both) for both in combinations(COMPONENTS, 2) if component in both]
-        marks = [of("is_probed", component), *(of("cosine", both) for both in pairs)]
+        pairs = [names.pair(*both) for both in combinations(COMPONENTS, 2) if component in both]
+        marks = [names.of("is_probed", component), *(names.of("cosine", both) for both in pairs)]
         is_probed = any(mark in self.buckets[0].metrics for mark in marks)
         name = COMPONENTS[component]
         return f"{name} is on, but zero in every bucket" if is_probed else f"{name} is off\n(zero in every bucket)"
@@ -118,41 +116,41 @@ class Analysis:
         return [bucket.interval(*components) for bucket in self.buckets]
 
 
-def analysis_steps(history: History, prefix: str = GRADIENTS) -> list[Step]:
+def analysis_steps(history: History, prefix: str = names.GRADIENTS) -> list[Step]:
     """The steps with a gradient analysis; only the summary where no step has one."""
     steps: list[Step] = [step for step in sorted(history.steps) if _has_buckets(history.steps[step], prefix)]
     if steps:
         return steps
     if _has_buckets(history.summary, prefix):
         return ["summary"]
-    whole = join(prefix, ALL_SAMPLES)
-    has_all = any(below(whole, metrics) for metrics in history.steps.values())
+    whole = names.join(prefix, names.ALL_SAMPLES)
+    has_all = any(names.below(whole, metrics) for metrics in history.steps.values())
     raise RagenError(
         f"The run {history.name} has no bucket metrics ({prefix}/bucket_*/...) in its {len(history.steps)} steps. "
         + (f"It has only {whole}: its filter gives no reward std. " if has_all else "")
         + "Train with trainer.gradient_analysis_mode=True and a reward-variance filter"
-        + (" and trainer.gradient_analysis_log_prefilter=True." if prefix == PREFILTER_GRADIENTS else ".")
+        + (" and trainer.gradient_analysis_log_prefilter=True." if prefix == names.PREFILTER_GRADIENTS else ".")
     )
 
 
 def _has_buckets(metrics: Mapping[str, float], prefix: str) -> bool:
-    buckets = numbered_buckets(metrics, prefix)
-    return any(value for bucket in buckets for value in below(join(prefix, bucket), metrics).values())
+    buckets = names.numbered_buckets(metrics, prefix)
+    return any(value for bucket in buckets for value in names.below(names.join(prefix, bucket), metrics).values())
 
 
 def pick_bucket(metrics: Metrics, prefix: str, name: str, group_stds: list[float] | None = None) -> Bucket:
     """The metrics of a bucket; what is not finite becomes NaN, which charts leave out."""
-    own = below(join(prefix, name), metrics)
+    own = names.below(names.join(prefix, name), metrics)
     finite = {key: value if math.isfinite(value) else math.nan for key, value in own.items()}
     return Bucket(name=name, metrics=finite, group_stds=group_stds or [])
 
 
-def read_analysis(history: History, step: Step, prefix: str = GRADIENTS) -> Analysis:
+def read_analysis(history: History, step: Step, prefix: str = names.GRADIENTS) -> Analysis:
     """The analysis of a step with the tables of its groups."""
     metrics = history.at(step)
     buckets = []
-    for name in numbered_buckets(metrics, prefix):
-        rows = history.load_table(step, join(prefix, name, GROUP_TABLE)) or []
+    for name in names.numbered_buckets(metrics, prefix):
+        rows = history.load_table(step, names.join(prefix, name, names.GROUP_TABLE)) or []
         stds = [float(row["reward_std"]) for row in rows if row["reward_std"] is not None]
         buckets.append(pick_bucket(metrics, prefix, name, [std for std in stds if math.isfinite(std)]))
-    return Analysis(step=step, prefix=prefix, buckets=buckets, whole=pick_bucket(metrics, prefix, ALL_SAMPLES))
+    return Analysis(step=step, prefix=prefix, buckets=buckets, whole=pick_bucket(metrics, prefix, names.ALL_SAMPLES))

@@ -6,7 +6,7 @@ import csv
 import io
 import json
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -40,7 +40,6 @@ if TYPE_CHECKING:
 
 COLORS: dict[str, str] = {"task": BLUE, "entropy": ORANGE, "kl": GREEN}
 REGULARIZERS: tuple[Component, Component] = ("kl", "entropy")
-COLUMN_ORDER: tuple[Component, ...] = (*REGULARIZERS, "task")
 BUCKET_AXIS = "reward-variance bucket (Q1 lowest)"
 STD_AXIS = "reward std within a group"
 INTERVAL = "95 % of other batches"
@@ -52,16 +51,15 @@ def draw_norms(analysis: Analysis) -> Figure:
     """Gradient norm of each term per bucket, above a table of what is in the buckets."""
     figure = new_figure(12.6, 5.8)
     grid = figure.add_gridspec(2, 3, height_ratios=[3.2, 1.2])
-    for column, component in enumerate(COLUMN_ORDER):
-        axis = figure.add_subplot(grid[0, column])
-        clean(axis, f"{COMPONENTS[component]} gradient", xlabel=BUCKET_AXIS, ylabel=NORM_AXIS)
-        if not analysis.is_on(component):
-            show_text(axis, analysis.why_zero(component))
-            continue
+    axes = [figure.add_subplot(grid[0, column]) for column in range(3)]
+    for axis, component in component_charts(axes, analysis, ylabel=NORM_AXIS):
         values, intervals = analysis.values(component), analysis.intervals(component)
         color = COLORS[component]
         draw_bars(axis, analysis.labels, values, color=color, intervals=intervals, interval_label=INTERVAL)
-        _draw_debiased(axis, analysis, component)
+        if analysis.has("norm_debiased", component):
+            debiased = analysis.measured("norm_debiased", component)
+            positions = analysis.positions
+            axis.plot(positions, debiased, "D", mfc="white", color="black", ms=5, clip_on=False, label="noise removed")
         if whole := analysis.whole[component]:
             axis.axhline(whole, color=GREY, linestyle="--", linewidth=1, label=f"all samples ({number(whole)})")
             from_zero(axis)
@@ -71,6 +69,16 @@ def draw_norms(analysis: Analysis) -> Figure:
             axis.legend(fontsize=8, loc="upper left", frameon=False, ncols=2, columnspacing=1, handlelength=1.4)
     _draw_bucket_table(figure.add_subplot(grid[1, :]), analysis)
     return _titled(figure, "Gradient norm per reward-variance bucket", analysis)
+
+
+def component_charts(axes: Iterable[Axes], analysis: Analysis, *, ylabel: str) -> Iterator[tuple[Axes, Component]]:
+    """An axis for each term of the loss, with its title; one whose term has no gradient says why."""
+    for axis, component in zip(axes, (*REGULARIZERS, "task"), strict=True):
+        clean(axis, f"{COMPONENTS[component]} gradient", xlabel=BUCKET_AXIS, ylabel=ylabel)
+        if analysis.is_on(component):
+            yield axis, component
+        else:
+            show_text(axis, analysis.why_zero(component))
 
 
 def draw_losses(analysis: Analysis) -> Figure:
@@ -103,22 +111,17 @@ def draw_reward_std(analysis: Analysis) -> Figure:
 def draw_normed(analysis: Analysis) -> Figure:
     """Gradient norms divided by the samples and by the tokens of their bucket, each on its own axis."""
     figure = new_figure(14.4, 4.2)
-    for axis, component in zip(figure.subplots(1, 3), COLUMN_ORDER, strict=True):
-        clean(axis, f"{COMPONENTS[component]} gradient", xlabel=BUCKET_AXIS, ylabel="norm / samples")
-        if not analysis.is_on(component):
-            show_text(axis, analysis.why_zero(component))
-            continue
+    for axis, component in component_charts(figure.subplots(1, 3), analysis, ylabel="norm / samples"):
         right = axis.twinx()
         right.set_ylabel("norm / tokens (hatched)")
         right.spines["top"].set_visible(False)
-        places = range(len(analysis.buckets))
         sides: list[tuple[Axes, float, Measure, str]] = [
             (axis, -0.2, "per_sample", ""),
             (right, 0.2, "per_token", "////"),
         ]
         for side, offset, measure, hatch in sides:
             side.bar(
-                [place + offset for place in places],
+                [position + offset for position in analysis.positions],
                 analysis.measured(measure, component),
                 width=0.38,
                 color=COLORS[component],
@@ -188,13 +191,6 @@ def _draw_points(axis: Axes, analysis: Analysis, components: Sequence[Component]
     return dict(zip(analysis.labels, zip(xs, ys, strict=True), strict=True))
 
 
-def _draw_debiased(axis: Axes, analysis: Analysis, component: Component) -> None:
-    if analysis.has("norm_debiased", component):
-        places = range(len(analysis.buckets))
-        style = {"mfc": "white", "color": "black", "ms": 5, "clip_on": False}
-        axis.plot(places, analysis.measured("norm_debiased", component), "D", label="noise removed", **style)
-
-
 def _draw_bucket_table(axis: Axes, analysis: Analysis) -> None:
     from matplotlib.transforms import Bbox
 
@@ -219,9 +215,9 @@ def _draw_bucket_table(axis: Axes, analysis: Analysis) -> None:
 
 
 def _draw_std_bars(axis: Axes, analysis: Analysis) -> None:
-    ranges = [bucket.std_range for bucket in analysis.buckets]
-    draw_bars(axis, analysis.labels, analysis.values("reward_std_mean"), color=BLUE, intervals=ranges)
-    if not any(analysis.values("reward_std_mean")):
+    means = analysis.values("reward_std_mean")
+    draw_bars(axis, analysis.labels, means, color=BLUE, intervals=analysis.std_ranges)
+    if not any(means):
         axis.text(0.5, 0.5, "0 in every bucket", transform=axis.transAxes, ha="center", color=GREY)
 
 
@@ -232,10 +228,9 @@ def _draw_std_boxes(axis: Axes, analysis: Analysis) -> None:
         _draw_std_bars(axis, analysis)
         return
     clean(axis, "groups of each bucket", xlabel=BUCKET_AXIS, ylabel=STD_AXIS)
-    places = range(len(analysis.buckets))
     axis.boxplot(
         [bucket.group_stds for bucket in analysis.buckets],
-        positions=places,
+        positions=analysis.positions,
         widths=0.6,
         showfliers=False,
         whis=(0, 100),
@@ -243,10 +238,10 @@ def _draw_std_boxes(axis: Axes, analysis: Analysis) -> None:
         boxprops={"facecolor": BLUE, "alpha": 0.3},
         medianprops={"color": "black"},
     )
-    for place, bucket in zip(places, analysis.buckets, strict=True):
+    for position, bucket in enumerate(analysis.buckets):
         stds = sorted(bucket.group_stds)
         # Spread by rank, so that equal values stay visible.
-        spread = [place + 0.4 * ((rank * 0.618) % 1 - 0.5) for rank in range(len(stds))]
+        spread = [position + 0.4 * ((rank * 0.618) % 1 - 0.5) for rank in range(len(stds))]
         axis.plot(spread, stds, ".", color=BLUE, markersize=3, alpha=0.7)
     bucket_ticks(axis, analysis.labels)
     from_zero(axis)
@@ -260,14 +255,13 @@ def _draw_split_half(axis: Axes, analysis: Analysis) -> None:
         xlabel=BUCKET_AXIS,
         ylabel="cosine between the gradients of two halves",
     )
-    places = range(len(analysis.buckets))
     markers = {"task": ("o", 6), "entropy": ("s", 8), "kl": ("^", 5)}  # sizes that show one behind the other
     lows = [0.0]
     for component, name in COMPONENTS.items():
         if analysis.is_on(component) and analysis.has("split_half_cosine", component):
             values = analysis.measured("split_half_cosine", component)
             marker, size = markers[component]
-            axis.plot(places, values, marker=marker, markersize=size, color=COLORS[component], label=name)
+            axis.plot(analysis.positions, values, marker=marker, ms=size, color=COLORS[component], label=name)
             lows += values
     axis.axhline(0, color="black", linewidth=0.8)
     bucket_ticks(axis, analysis.labels)

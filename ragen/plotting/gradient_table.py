@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import math
 from collections.abc import Sequence
+from statistics import correlation
 
 from ragen.errors import reporting_errors
 from ragen.plotting.buckets import COMPONENTS, ENDS, Bucket, analysis_steps, read_analysis
@@ -16,18 +17,15 @@ COLUMNS = ("bucket", "groups", "reward std", "norm [95 %]", "noise removed", "sp
 
 
 def ranks(values: Sequence[float]) -> list[float]:
-    """Places from 1; equal values share the mean of theirs. [3, 1, 3] -> [2.5, 1, 2.5]"""
+    """Ranks from 1; equal values share the mean of theirs. [3, 1, 3] -> [2.5, 1, 2.5]"""
     order = sorted(values)
     return [order.index(value) + (order.count(value) + 1) / 2 for value in values]
 
 
 def spearman(values: Sequence[float]) -> float:
-    """Rank correlation of values with their places in the list; 0 where all are equal."""
-    places, found = list(range(1, len(values) + 1)), ranks(values)
-    mean = (len(values) + 1) / 2
-    covariance = sum((place - mean) * (rank - mean) for place, rank in zip(places, found, strict=True))
-    spread = sum((place - mean) ** 2 for place in places) * sum((rank - mean) ** 2 for rank in found)
-    return covariance / spread**0.5 if spread else 0.0
+    """Rank correlation of values with their order in the list; 0 where all are equal."""
+    found = ranks(values)
+    return correlation(range(1, len(values) + 1), found) if len(set(found)) > 1 else 0.0
 
 
 def row(bucket: Bucket, component: Component) -> tuple[str, ...]:

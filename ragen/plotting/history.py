@@ -7,7 +7,7 @@ entity/project/run_id     the W&B server (`ragen.plotting.wandb_online`)
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -81,6 +81,30 @@ def read_run_dir(path: Path) -> History:
         summary=latest(steps),
         load_table=load_table,
     )
+
+
+def wandb_history(
+    name: str,
+    run_id: str,
+    rows: Iterable[Mapping[str, Any]],
+    summary: Mapping[str, Any],
+    read_file: Callable[[str], dict[str, Any] | None],
+) -> History:
+    """The history of W&B's rows and summary; `read_file` gives the content of a table's file in the run."""
+    steps: dict[int, Metrics] = {}
+    files: dict[Step, dict[str, str]] = {}
+    for row in rows:
+        metrics, tables = split_row(row)
+        steps.setdefault(row["_step"], {}).update(metrics)
+        files.setdefault(row["_step"], {}).update(tables)
+    last_values, files["summary"] = split_row(summary)
+
+    def load_table(step: Step, table: str) -> Table | None:
+        file = files.get(step, {}).get(table)
+        content = read_file(file) if file else None
+        return as_table(content["columns"], content["data"]) if content else None
+
+    return History(name=name or run_id, run_id=run_id, steps=steps, summary=last_values, load_table=load_table)
 
 
 def latest(steps: Mapping[int, Metrics]) -> Metrics:

@@ -87,13 +87,9 @@ def count_parameters(run: Path) -> float | None:
     for actor in sorted(run.glob("global_step_*/actor")):
         files = [file for file in actor.glob("*.safetensors") if file.name not in NOT_WEIGHTS]
         if files:
-            return float(sum(map(num_elements, files)))
+            tensors = (tensor for file in files for tensor in read_tensor_header(file).values())
+            return float(sum(math.prod(tensor.shape) for tensor in tensors))
     return None
-
-
-def num_elements(file: Path) -> int:
-    """Elements of a safetensors file, by its header."""
-    return sum(math.prod(tensor.shape) for tensor in read_tensor_header(file).values())
 
 
 def size_in_name(model: str) -> float | None:
@@ -150,7 +146,7 @@ def plot_scaling(runs: Sequence[ScalingRun], out: Path) -> Path:
     if counts := [run.num_parameters for run in runs if run.num_parameters]:
         sizes.set_xscale("log")
         sizes.set_xlim(min(counts) / MARGIN, max(counts) * MARGIN)
-        ticks = apart(counts)
+        ticks = readable_ticks(counts)
         sizes.set_xticks(ticks, [short_count(count) for count in ticks])
         sizes.set_xticks([], minor=True)
     else:
@@ -162,8 +158,8 @@ def plot_scaling(runs: Sequence[ScalingRun], out: Path) -> Path:
     return save_figure(figure, out)
 
 
-def apart(counts: Sequence[float]) -> list[float]:
-    """Those that are far enough from each other for their labels: [1, 1, 1.1, 3] -> [1, 3]"""
+def readable_ticks(counts: Sequence[float]) -> list[float]:
+    """Counts that are far enough from each other for their labels: [1, 1, 1.1, 3] -> [1, 3]"""
     chosen: list[float] = []
     for count in sorted(counts):
         if not chosen or math.log(count / chosen[-1]) > MIN_TICK_SHARE * math.log(max(counts) / min(counts)):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import math
 import re
 from collections.abc import Sequence
@@ -12,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from ragen.errors import RagenError, reporting_errors
+from ragen.files import read_object
 from ragen.plotting.buckets import Analysis, pick_bucket
 from ragen.plotting.gradient_figures import BUCKET_AXIS, NORM_AXIS, REGULARIZER_AXIS, STD_AXIS, draw_against_std
 from ragen.plotting.history import Metrics
@@ -55,11 +55,7 @@ def find_file(path: Path, flag: str) -> Path:
 def read_row(path: Path, flag: str) -> Row:
     """The metrics of a file, labelled by the step that its content or its name tells."""
     file = find_file(path, flag)
-    try:
-        content = json.loads(file.read_text(encoding="utf-8"))
-        assert isinstance(content, dict)
-    except (AssertionError, ValueError) as error:
-        raise RagenError(f"{file} is not a JSON object with metrics ({error!r}).") from error
+    content = read_object(file)
     # The export writes null for what is not finite.
     numbers = {name: math.nan if value is None else value for name, value in content.items()}
     metrics = {name: float(value) for name, value in numbers.items() if isinstance(value, int | float)}
@@ -104,12 +100,11 @@ def set_log(axis: Axes, which: Literal["x", "y"], values: Sequence[float]) -> No
 
 
 def draw_stds(axis: Axes, analysis: Analysis) -> None:
-    places = range(len(analysis.buckets))
-    means, ranges = analysis.values("reward_std_mean"), [bucket.std_range for bucket in analysis.buckets]
-    axis.plot(places, means, "o", color=BLUE, markersize=6)
-    error_bars(axis, places, means, ranges, label="")
+    means = analysis.values("reward_std_mean")
+    axis.plot(analysis.positions, means, "o", color=BLUE, markersize=6)
+    error_bars(axis, analysis.positions, means, analysis.std_ranges, label="")
     bucket_ticks(axis, analysis.labels)
-    set_log(axis, "y", [*means, *(low for low, _ in ranges)])
+    set_log(axis, "y", [*means, *(low for low, _ in analysis.std_ranges)])
     if axis.get_yscale() != "log":
         axis.set_ylim(bottom=0)
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-# Okabe and Ito's palette, which stays apart for colour-blind readers and in grey.
+# Okabe and Ito's palette, whose colours differ for colour-blind readers and in grey.
 BLUE, ORANGE, GREEN, VERMILION, PURPLE, GREY = "#0072B2", "#E69F00", "#009E73", "#D55E00", "#CC79A7", "#666666"
 
 BACKING = {"facecolor": "white", "alpha": 0.8, "linewidth": 0, "pad": 0.5}
@@ -95,18 +95,18 @@ def draw_bars(
     interval_label: str = "",
 ) -> None:
     """Bars with their values written beyond them, and the intervals where they are known."""
-    places = range(len(values))
-    axis.bar(places, values, width=0.72, color=color, alpha=0.9, linewidth=0)
+    positions = range(len(values))
+    axis.bar(positions, values, width=0.72, color=color, alpha=0.9, linewidth=0)
     if intervals:
-        error_bars(axis, places, values, intervals, label=interval_label)
+        error_bars(axis, positions, values, intervals, label=interval_label)
     bucket_ticks(axis, labels)
     from_zero(axis)
-    for place, value in zip(places, values, strict=True):
-        low, high = intervals[place] if intervals else (value, value)
+    for position, value in enumerate(values):
+        low, high = intervals[position] if intervals else (value, value)
         is_down = value < 0
         axis.annotate(
             number(value),
-            (place, (min(value, low) if is_down else max(value, high)) if math.isfinite(value) else 0.0),
+            (position, (min(value, low) if is_down else max(value, high)) if math.isfinite(value) else 0.0),
             xytext=(0, -3 if is_down else 3),
             textcoords="offset points",
             ha="center",
@@ -126,18 +126,18 @@ def bucket_ticks(axis: Axes, labels: Sequence[str]) -> None:
 
 
 def error_bars(
-    axis: Axes, places: Sequence[float], values: Sequence[float], intervals: Sequence[Interval], *, label: str
+    axis: Axes, positions: Sequence[float], values: Sequence[float], intervals: Sequence[Interval], *, label: str
 ) -> None:
     """Black whiskers."""
     lengths = error_lengths(values, intervals)
-    axis.errorbar(places, values, yerr=lengths, fmt="none", ecolor="black", elinewidth=1, capsize=3, label=label)
+    axis.errorbar(positions, values, yerr=lengths, fmt="none", ecolor="black", elinewidth=1, capsize=3, label=label)
 
 
 def label_points(axis: Axes, points: Points) -> None:
     """Write the name of each point beside it, where it covers no marker, no whisker end, no legend and no other text.
 
-    Neighbours whose markers touch share one text: Q1-Q3. Call it when the places on the canvas are
-    final, after `figure.draw_without_rendering()`.
+    Neighbours whose markers touch share one text: Q1-Q3. Call it when the layout is final,
+    after `figure.draw_without_rendering()`.
     """
     figure = axis.get_figure(root=True)
     assert figure is not None
@@ -148,8 +148,8 @@ def label_points(axis: Axes, points: Points) -> None:
     texts = [text for text, point in points.items() if all(map(math.isfinite, point))]
     if not texts:
         return
-    places = axis.transData.transform([points[text] for text in texts])
-    for group in _touching((places / scale).tolist()):
+    pixels = axis.transData.transform([points[text] for text in texts])
+    for group in _touching((pixels / scale).tolist()):
         first, middle, last = (texts[group[index]] for index in (0, len(group) // 2, -1))
         text = first if first == last else f"{first}-{last}"
         style = {"ha": "center", "va": "center", "fontsize": 9, "bbox": BACKING}
@@ -179,11 +179,11 @@ def _drawn_points(axis: Axes) -> list[Sequence[float]]:
     return [point for path in paths for point in axis.transData.transform(path).tolist()]
 
 
-def _touching(places: Sequence[Sequence[float]]) -> list[list[int]]:
+def _touching(positions: Sequence[Sequence[float]]) -> list[list[int]]:
     """Runs of points, in their order, that are less than a marker apart: [[0, 0], [5, 0], [40, 0]] -> [[0, 1], [2]]"""
     groups: list[list[int]] = []
-    for index, place in enumerate(places):
-        if index and math.dist(place, places[index - 1]) < MARKER:
+    for index, position in enumerate(positions):
+        if index and math.dist(position, positions[index - 1]) < MARKER:
             groups[-1].append(index)
         else:
             groups.append([index])
@@ -198,7 +198,7 @@ LEADER = {"arrowstyle": "-", "color": GREY, "linewidth": 0.7, "shrinkA": 6, "shr
 SPOTS = [
     (distance * math.cos(math.radians(angle)), distance * math.sin(math.radians(angle)))
     for distance in (13, 17, 22, 28, 36)
-    # Whiskers go straight up and down, so those places come last.
+    # Whiskers go straight up and down, so those spots come last.
     for angle in (135, 45, 180, 0, 225, 315, 90, 270)
 ]
 """Where a label may stand, in points from its point, best first."""

@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from ragen.errors import MissingExtra, RagenError
-from ragen.plotting.history import History, Metrics, Step, Table, as_table, split_row
+from ragen.files import read_object
+from ragen.plotting.history import History, wandb_history
 
 logger = logging.getLogger(__name__)
 
@@ -73,31 +74,22 @@ def read_wandb_folder(log: Path) -> History:
     if not data.startswith(HEADER):
         raise RagenError(f"{log} is no W&B log of version 0 (it begins with {data[:7]!r}).")
     name = run_id = ""
-    steps: dict[int, Metrics] = {}
-    table_paths: dict[Step, dict[str, str]] = {"summary": {}}
-    summary: Metrics = {}
+    rows: list[dict[str, Any]] = []
+    summary: dict[str, Any] = {}
     for record in map(Record.FromString, read_records(data)):
         kind = record.WhichOneof("record_type")
         if kind == "run":
             name, run_id = record.run.display_name, record.run.run_id
         elif kind == "history":
-            row = nested(record.history.item)
-            metrics, tables = split_row(row)
-            steps.setdefault(row["_step"], {}).update(metrics)
-            table_paths.setdefault(row["_step"], {}).update(tables)
+            rows.append(nested(record.history.item))
         elif kind == "summary":
-            metrics, tables = split_row(nested(record.summary.update))
-            summary |= metrics
-            table_paths["summary"] |= tables
+            summary |= nested(record.summary.update)
 
-    def load_table(step: Step, table: str) -> Table | None:
-        path = log.parent / "files" / table_paths.get(step, {}).get(table, "")
-        if not path.is_file():
-            return None
-        content = json.loads(path.read_text(encoding="utf-8"))
-        return as_table(content["columns"], content["data"])
+    def read_file(path: str) -> dict[str, Any] | None:
+        file = log.parent / "files" / path
+        return read_object(file) if file.is_file() else None
 
-    return History(name=name or run_id, run_id=run_id, steps=steps, summary=summary, load_table=load_table)
+    return wandb_history(name, run_id, rows, summary, read_file)
 
 
 def nested(items: Iterable[Any]) -> dict[str, Any]:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import tempfile
+from typing import Any
 
 from ragen.errors import MissingExtra, RagenError
-from ragen.plotting.history import History, Metrics, Step, Table, as_table, split_row
+from ragen.plotting.history import History, wandb_history
 
 TIMEOUT = 60
 """Seconds for one request."""
@@ -30,32 +31,20 @@ def read_wandb_online(entity: str, project: str, run_id: str) -> History:
             )
         run = wandb.Api(timeout=TIMEOUT).run(path)
         # The server's copy may grow between two calls; wandb's cache would hide that.
-        rows = list(run.scan_history(use_cache=False))
-        summary, summary_tables = split_row(run.summary_metrics)
+        rows, summary = list(run.scan_history(use_cache=False)), run.summary_metrics
     except (wandb.Error, ValueError, OSError) as error:
         raise RagenError(
             f"{path}: the W&B server does not give this run ({type(error).__name__}: {error}). "
             "Check the path, the login (WANDB_API_KEY) and the address (WANDB_BASE_URL)."
         ) from error
 
-    steps: dict[int, Metrics] = {}
-    table_paths: dict[Step, dict[str, str]] = {"summary": summary_tables}
-    for row in rows:
-        metrics, tables = split_row(row)
-        steps.setdefault(row["_step"], {}).update(metrics)
-        table_paths.setdefault(row["_step"], {}).update(tables)
-
-    def load_table(step: Step, name: str) -> Table | None:
-        file = table_paths.get(step, {}).get(name)
-        if file is None:
-            return None
+    def read_file(file: str) -> dict[str, Any]:
         try:
             with tempfile.TemporaryDirectory() as folder, run.file(file).download(root=folder) as downloaded:
-                content = json.load(downloaded)
+                return json.load(downloaded)
         except (wandb.Error, OSError) as error:
             raise RagenError(
                 f"{path}: the table {file} cannot be fetched ({type(error).__name__}: {error})."
             ) from error
-        return as_table(content["columns"], content["data"])
 
-    return History(name=run.name or run_id, run_id=run_id, steps=steps, summary=summary, load_table=load_table)
+    return wandb_history(run.name or "", run_id, rows, summary, read_file)

@@ -154,7 +154,7 @@ def test_single_episodes_are_said_not_to_vary(tmp_path, capsys):
 
 def test_overrides_are_checked(tmp_path):
     assert read_settings(tmp_path, ["value=1e-1", "metric=reward_std"]) == FilterSettings(value=0.1)
-    with pytest.raises(ConfigError, match="Did you mean .*rollout_filter_strategy"):
+    with pytest.raises(ConfigError, match=r"Did you mean .*rollout_filter_strategy"):
         read_settings(tmp_path, ["rollout_filter_strateg=min_p"])
     with pytest.raises(ConfigError, match="Did you mean min_p"):
         read_settings(tmp_path, ["rollout_filter_strategy=min_q"])

@@ -6,7 +6,7 @@ import pytest
 
 from ragen.cli import main
 from ragen.errors import RagenError
-from ragen.plotting.scaling import apart, count_parameters, read_run, short_count, size_in_name
+from ragen.plotting.scaling import count_parameters, read_run, readable_ticks, short_count, size_in_name
 from tests.trainer.runs import train
 
 
@@ -40,8 +40,8 @@ def test_counts_are_short():
 
 
 def test_labels_of_like_sizes_do_not_cover_each_other():
-    assert apart([5e8, 4.9e8, 1.5e9, 7e9]) == [4.9e8, 1.5e9, 7e9]
-    assert apart([5e8, 5e8]) == [5e8]
+    assert readable_ticks([5e8, 4.9e8, 1.5e9, 7e9]) == [4.9e8, 1.5e9, 7e9]
+    assert readable_ticks([5e8, 5e8]) == [5e8]
 
 
 def test_a_run_is_read_with_its_size_and_interval(runs):
