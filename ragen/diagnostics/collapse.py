@@ -23,7 +23,7 @@ from ragen.types import Episode, Metrics
 
 RETRIEVAL_DEPTHS = (1, 2, 4, 8)
 
-Place = tuple[Episode, int]
+EpisodeTurn = tuple[Episode, int]
 """An episode and the index of one of its turns."""
 CrossLogprobs = Callable[[Sequence[Sequence[int]], Sequence[Sequence[int]]], tuple[Tensor, Tensor]]
 """Prompts and continuations -> log-probs [continuations, prompts] summed over tokens, lengths [continuations]."""
@@ -42,7 +42,7 @@ class CollapseDetector:
         seed: int,
         timer: Callable[[str], AbstractContextManager[None]] = lambda _: nullcontext(),
     ) -> None:
-        """`timer` hears collapse_first_turn_step and collapse_multi_turn_step."""
+        """`timer` times the stages collapse_first_turn_step and collapse_multi_turn_step."""
         self.config, self.cross_logprobs, self.tokenizer = config, cross_logprobs, tokenizer
         self.seed, self.timer = seed, timer
         # Elsewhere the turns of an episode do not stand in one conversation, or there is no thought.
@@ -55,13 +55,13 @@ class CollapseDetector:
 
     def __call__(self, episodes: Sequence[Episode], *, step: int) -> Metrics:
         """The metrics of all episodes of a step, before any filter."""
-        places = [(episode, index) for episode in episodes for index in range(len(episode.turns))]
-        thoughtful = [place for place in places if thought(place)]
-        firsts, first_thoughtful = (sum(index == 0 for _, index in found) for found in (places, thoughtful))
-        if not places:
+        turns = [(episode, index) for episode in episodes for index in range(len(episode.turns))]
+        thoughtful = [turn for turn in turns if thought(turn)]
+        firsts, first_thoughtful = (sum(index == 0 for _, index in found) for found in (turns, thoughtful))
+        if not turns:
             return {}
         metrics = {
-            "collapse/valid_thinking_rate": len(thoughtful) / len(places),
+            "collapse/valid_thinking_rate": len(thoughtful) / len(turns),
             "collapse/first_turn_num_total": float(firsts),
             "collapse/first_turn_num_valid": float(first_thoughtful),
             "collapse/first_turn_valid_rate": first_thoughtful / firsts,
@@ -78,16 +78,16 @@ class CollapseDetector:
                 metrics |= self.measure(names.ANY_TURNS, drawn)
         return metrics
 
-    def measure(self, prefix: str, places: Sequence[Place]) -> Metrics:
+    def measure(self, prefix: str, turns: Sequence[EpisodeTurn]) -> Metrics:
         """The metrics of a sample; none when all of it shares one prompt.
 
         Equal prompts are one column, whichever group or draw they come from: a prompt that counted twice would raise
         the bound log N beyond what any policy can reach.
         """
-        prompts, own = distinct([tuple(prompt_ids(place)) for place in places])
+        prompts, own = distinct([tuple(prompt_ids(turn)) for turn in turns])
         if len(prompts) < 2:
             return {}
-        thoughts = [self.tokenizer.encode(thought(place), add_special_tokens=False) for place in places]
+        thoughts = [self.tokenizer.encode(thought(turn), add_special_tokens=False) for turn in turns]
         sums, lengths = self.cross_logprobs(prompts, thoughts)
         metrics = matrix_metrics(sums, lengths, torch.tensor(own), std_eps=self.config.std_eps)
         decay, eps = self.config.ema_decay, self.config.std_eps
@@ -135,7 +135,7 @@ def matrix_metrics(sums: Tensor, lengths: Tensor, own: Tensor, *, std_eps: float
 
 
 def _retrieval(table: Tensor, own: Tensor) -> Metrics:
-    """How often the own prompt is among the k best; prompts that tie share the places they take.
+    """How often the own prompt is among the k best; prompts that tie share the ranks they take.
 
     A policy blind to its prompts gives ties everywhere and is retrieved at chance level, not always.
     """
@@ -155,40 +155,40 @@ def _retrieval(table: Tensor, own: Tensor) -> Metrics:
     return metrics
 
 
-def draw_first_turns(places: Sequence[Place], count: int, rng: Rng) -> list[Place]:
+def draw_first_turns(turns: Sequence[EpisodeTurn], count: int, rng: Rng) -> list[EpisodeTurn]:
     """At most `count` different first turns."""
-    firsts = [place for place in places if place[1] == 0]
+    firsts = [turn for turn in turns if turn[1] == 0]
     return rng.sample(firsts, min(count, len(firsts)))
 
 
-def draw_turns(places: Sequence[Place], count: int, rng: Rng) -> list[Place]:
+def draw_turns(turns: Sequence[EpisodeTurn], count: int, rng: Rng) -> list[EpisodeTurn]:
     """At most `count` different turns: an episode that has some left, then one of its turns, each equally likely.
 
     So short episodes weigh as much as long ones while there are many more turns than draws.
     """
-    turns_of: dict[int, list[Place]] = {}
-    for place in places:
-        turns_of.setdefault(id(place[0]), []).append(place)
+    turns_of: dict[int, list[EpisodeTurn]] = {}
+    for turn in turns:
+        turns_of.setdefault(id(turn[0]), []).append(turn)
     open_episodes, drawn = list(turns_of.values()), []
     while open_episodes and len(drawn) < count:
         chosen = rng.below(len(open_episodes))
-        turns = open_episodes[chosen]
-        drawn.append(turns.pop(rng.below(len(turns))))
-        if not turns:
+        left = open_episodes[chosen]
+        drawn.append(left.pop(rng.below(len(left))))
+        if not left:
             del open_episodes[chosen]
     return drawn
 
 
-def thought(place: Place) -> str:
-    episode, index = place
+def thought(turn: EpisodeTurn) -> str:
+    episode, index = turn
     return episode.turns[index].thought.strip()
 
 
-def prompt_ids(place: Place) -> list[int]:
+def prompt_ids(turn: EpisodeTurn) -> list[int]:
     """What the engine had read when the turn's thought began, in `full` context mode.
 
     Prompts end with the opening think tag, forced or written by the chat template.
     """
-    episode, index = place
+    episode, index = turn
     before = [token for turn in episode.turns[:index] for token in turn.prompt_ids + turn.response_ids]
     return before + episode.turns[index].prompt_ids

@@ -1,7 +1,7 @@
 """Gradient analysis: the parts of the actor's loss, probed by reward-variance bucket, without any update.
 
-Groups whose rewards vary carry the task's signal, the others mostly noise and regularisation: so goes the claim, and
-this is its measurement. The metrics are described in docs/guide_gradient_analysis.md.
+Groups whose rewards vary carry the task's signal, the others mostly noise and regularisation: this measures whether
+that is so. The metrics are described in docs/guide_gradient_analysis.md.
 """
 
 from __future__ import annotations
@@ -55,17 +55,17 @@ class GradientReporter:
             env_groups=trainer.gradient_analysis_env_groups,
             group_size=trainer.gradient_analysis_group_size,
         )
-        self.is_separate = trainer.gradient_analysis_env_groups or trainer.gradient_analysis_group_size
+        self.has_own_rollout = trainer.gradient_analysis_env_groups or trainer.gradient_analysis_group_size
         self.environments: EsManager | None = None
 
     def __call__(self, step: int, groups: Sequence[Group], kept: FilterResult, batch: Batch | None) -> Metrics:
         """Analyse a rollout of its own, or the training batch; `batch` is None when the filter kept nothing of it."""
-        if self.is_separate:
+        if self.has_own_rollout:
             groups = self.rollout(step)
             kept = self.rollout_filter(groups)
             batch = self.score(kept.kept, kept.kept_ratio) if kept.kept else None
         metrics = {
-            "grad_analysis/uses_training_batch": float(not self.is_separate),
+            "grad_analysis/uses_training_batch": float(not self.has_own_rollout),
             "grad_analysis/source_env_groups": float(self.env_set.env_groups),
             "grad_analysis/source_group_size": float(self.env_set.group_size),
             "grad_analysis/source_batch_size": float(sum(len(group.episodes) for group in groups)),

@@ -242,16 +242,16 @@ def test_empty_thoughts_are_counted_and_left_out():
 
 
 def test_draws_are_different_turns_and_none_is_lost():
-    places = [(played, index) for played in two_groups(4) for index in range(2)]
+    turns = [(played, index) for played in two_groups(4) for index in range(2)]
     for count in (1, 5, 16, 99):
-        drawn = draw_turns(places, count, Rng(count))
+        drawn = draw_turns(turns, count, Rng(count))
         assert len({(id(played), index) for played, index in drawn}) == len(drawn) == min(count, 16)
 
 
 def test_episodes_are_equally_likely_whatever_their_length():
     long, short = episode(*(turn("a") for _ in range(9))), episode(turn("a"))
-    places = [(long, index) for index in range(9)] + [(short, 0)]
-    hits = sum(draw_turns(places, 1, Rng(seed))[0][0] is short for seed in range(400))
+    turns = [(long, index) for index in range(9)] + [(short, 0)]
+    hits = sum(draw_turns(turns, 1, Rng(seed))[0][0] is short for seed in range(400))
     assert 160 < hits < 240
 
 

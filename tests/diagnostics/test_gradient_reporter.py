@@ -97,7 +97,7 @@ def test_every_bucket_has_the_gradient_of_its_own_mean(tmp_path, changes):
     score = trainer.gradients.reporter.score
     batches = []
     trainer.gradients.reporter.score = lambda groups, ratio: batches.append(score(groups, ratio)) or batches[-1]
-    trainer.gradients.reporter.is_separate = True
+    trainer.gradients.reporter.has_own_rollout = True
     metrics = trainer.gradients.reporter(1, [], None, None)  # type: ignore[arg-type]
     batch = batches[0]
     assert batch.reward_std.unique().numel() > 1, "groups do not vary: nothing is tested"
