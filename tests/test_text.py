@@ -5,9 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ragen.errors import RagenError, reporting_errors
-from ragen.evaluation.show import to_text
 from ragen.text import printable, safe, shorten
-from ragen.types import Episode, Status, Turn
 
 ESCAPES = "\x1b[2J\x1b]52;c;cm0gLXJm\x07\x9b31m\r\x00\u202e\u2028\ud800"
 
@@ -29,17 +27,6 @@ def test_a_safe_text_is_short_and_can_be_written_to_any_file(text, limit):
 def test_a_text_that_is_cut_keeps_both_ends_and_says_what_is_missing():
     assert shorten("0123456789" * 10, 60) == "0123456789... [80 of 100 characters left out] ...0123456789"
     assert shorten("short", 60) == "short"
-
-
-def test_an_episode_is_shown_without_its_escapes():
-    turn = Turn(
-        user=ESCAPES, observation=ESCAPES, prompt_ids=[], response_ids=[], logprobs=[], text=ESCAPES, stop_reason="x"
-    )
-    episode = Episode(tag="Lake", env_type="lake", group_id=0, member=0, seed=1, system=ESCAPES, turns=[turn])
-    episode.status, episode.error, episode.final_observation = Status.ENV_ERROR, ESCAPES, ESCAPES
-    shown = to_text(episode, "train_step_1")
-    assert all(char.isprintable() or char == "\n" for char in shown)
-    assert shown.count(r"\x1b[2J") == 5
 
 
 @pytest.mark.parametrize("error", [RagenError(ESCAPES), FileNotFoundError(2, "No such file", ESCAPES)])

@@ -1,4 +1,7 @@
-"""`ragen demo`: the embedded models play three environments; then one of them is trained, and its curve drawn."""
+"""`ragen demo`: the embedded models play three environments; then one of them is trained, and its curve drawn.
+
+Tested in tests/test_readme.py.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`ragen eval`, `ragen show` and `ragen demo` as a user types them, with the embedded models."""
+"""`ragen eval` as a user types it, with the embedded models."""
 
 import json
 import shutil
@@ -15,24 +15,9 @@ from ragen.config import build_config, load_config
 from ragen.config.show import to_yaml
 from ragen.models.resolve import TINY_ROOT
 from ragen.tracking.episodes import read_episodes
-from ragen.types import Status
+from tests.evaluation.conftest import SMALL
 
 EMBEDDED = Path(ragen.__file__).parent / "models" / "tiny"
-
-SMALL = [
-    "model_path=tiny",
-    "es_manager.val.env_groups=6",
-    "es_manager.val.env_configs.n_groups=[6]",
-    "actor_rollout_ref.rollout.response_length=48",
-    "actor_rollout_ref.rollout.max_model_len=1024",
-]
-
-
-@pytest.fixture(scope="module")
-def sokoban_run(tmp_path_factory):
-    out = tmp_path_factory.mktemp("eval") / "run"
-    assert main(["eval", "--config-name", "_2_sokoban", "--out", str(out), *SMALL]) == 0
-    return out
 
 
 def test_an_evaluation_leaves_a_whole_run_directory(sokoban_run):
@@ -62,22 +47,6 @@ def test_saved_episodes_hold_exact_tokens(sokoban_run):
             assert len(turn.response_ids) == len(turn.logprobs) > 0
             assert turn.prompt_ids
             assert all(logprob <= 0 for logprob in turn.logprobs)
-
-
-def test_show_prints_boards_and_writes_pictures(sokoban_run, tmp_path, capsys):
-    args = ["show", str(sokoban_run), "--policy", "solver", "--limit", "1", "--png", str(tmp_path / "png")]
-    assert main(args) == 0
-    text = capsys.readouterr().out
-    assert "######" in text
-    assert "solved" in text
-    pictures = sorted((tmp_path / "png").iterdir())
-    assert len(pictures) >= 2
-    assert all(picture.read_bytes().startswith(b"\x89PNG") for picture in pictures)
-
-
-def test_show_filters_by_status(sokoban_run, capsys):
-    assert main(["show", str(sokoban_run), "--policy", "solver", "--status", Status.FAILED.value]) == 0
-    assert "No episode matches" in capsys.readouterr().out
 
 
 def test_the_module_of_the_documents_is_the_same_command(tmp_path):

@@ -1,7 +1,5 @@
 """The folder of a run: one writer, nothing deleted, and what belongs to others stays."""
 
-import json
-import os
 import socket
 import subprocess
 import sys
@@ -10,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from ragen.errors import ConfigError
-from ragen.tracking.lock import LOCK, RunLock
+from ragen.tracking.lock import RunLock
 from ragen.trainer import folder
 from ragen.trainer.build import build_trainer
 from ragen.trainer.checkpoint import LATEST, find_resume
@@ -143,33 +141,3 @@ def test_the_lock_is_given_back_with_the_end_of_a_run_and_when_it_cannot_be_buil
     assert is_free()
     with RunLock(tmp_path):
         assert not is_free()
-
-
-def test_a_process_may_take_its_folder_twice(tmp_path):
-    with RunLock(tmp_path) as outer:
-        with RunLock(tmp_path):
-            pass
-        assert json.loads((tmp_path / LOCK).read_text())["pid"] == os.getpid()
-        assert tmp_path in RunLock._held
-    outer.release()
-    assert tmp_path not in RunLock._held
-
-
-def test_a_file_system_without_locks_is_warned_of_once(tmp_path, monkeypatch, capsys):
-    from ragen.tracking import lock
-
-    def unsupported(*_: object) -> None:
-        raise OSError(lock.errno.ENOLCK, "No locks available")
-
-    monkeypatch.setattr(lock.fcntl, "flock", unsupported)
-    monkeypatch.setattr(RunLock, "_has_warned", False)
-    for name in ("a", "b"):
-        with RunLock(tmp_path / name):
-            pass
-    assert capsys.readouterr().err.count("has no locks (No locks available)") == 1
-
-
-def test_a_folder_that_cannot_be_written_is_no_traceback(tmp_path):
-    (tmp_path / "file").write_text("no folder")
-    with pytest.raises(ConfigError, match="cannot be written"):
-        RunLock(tmp_path / "file").take()

@@ -1,0 +1,23 @@
+"""What figures share."""
+
+import pytest
+
+from ragen.plotting.style import label_points, new_figure, number
+
+
+def test_labels_of_points_do_not_cover_each_other():
+    figure = new_figure(4, 3)
+    axis = figure.subplots()
+    points = {f"Q{n}": (0.1 * n, 1.0 + 0.1 * (n % 2)) for n in range(1, 9)} | {"Q9": (0.9, 1.1), "Q10": (0.9001, 1.1)}
+    axis.plot(*zip(*points.values(), strict=True), "o")
+    figure.draw_without_rendering()
+    label_points(axis, points)
+    labels = [text for text in axis.texts if text.get_text()]  # lines to far labels are texts without words
+    assert [label.get_text() for label in labels] == [*(f"Q{n}" for n in range(1, 9)), "Q9-Q10"]
+    boxes = [label.get_window_extent() for label in labels]
+    assert not any(a.overlaps(b) for n, a in enumerate(boxes) for b in boxes[:n])
+
+
+@pytest.mark.parametrize(("value", "text"), [(26.0, "26"), (0.04312, "0.0431"), (-1.34e-4, "-1.34e-4"), (0.0, "0")])
+def test_numbers_are_short(value, text):
+    assert number(value) == text
