@@ -28,7 +28,7 @@ class EngineKind:
 ENGINES = {
     "native": EngineKind(module="ragen.engine.native.build", can_train=True),
     "vllm": EngineKind(
-        module="ragen.engine.vllm.build", can_train=True, package="vllm", has_own_weights=True, spans_ranks=True
+        module="ragen.engine.vllm.engine", can_train=True, package="vllm", has_own_weights=True, spans_ranks=True
     ),
     "api": EngineKind(module="ragen.engine.api.engine", can_train=False),
 }

@@ -376,6 +376,14 @@ def test_a_refused_connection_stops_the_engine(server: ChatServer):
     engine.close()
 
 
+def test_https_is_spoken_where_the_base_url_says_so(server: ChatServer):
+    engine = ApiEngine("some-model", server.url.replace("http:", "https:"), max_retries=0)
+    engine.submit(request())
+    with pytest.raises(EngineError, match=r"https://.* cannot be reached: .*SSL"):  # this server speaks plain HTTP
+        engine.step()
+    engine.close()
+
+
 @pytest.mark.parametrize("status", [400, 401, 500])
 def test_the_key_never_appears_in_an_error(server: ChatServer, status: int):
     server.answers(refusal(status, f"Incorrect API key provided: {KEY}"))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from copy import deepcopy
+from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,7 +13,8 @@ import torch
 
 pytest.importorskip("vllm")
 
-from ragen.engine.base import Completion, Engine, Request, SamplingParams, StopReason
+from ragen.config.load import load_config
+from ragen.engine.base import Completion, Engine, ModelSource, Request, SamplingParams, StopReason
 from ragen.engine.native.engine import NativeEngine
 from ragen.engine.vllm.engine import VllmEngine
 from ragen.errors import ConfigError, EngineError
@@ -32,9 +35,14 @@ SAMPLING = {
 }
 
 
+def vllm_engine(path: Path | str = PATH, **changes) -> VllmEngine:
+    rollout = replace(load_config("base").actor_rollout_ref.rollout, name="vllm", **changes)
+    return VllmEngine(rollout, ModelSource(path=path, tokenizer=load_tokenizer(path), device="cpu"))
+
+
 @pytest.fixture(scope="module")
 def shared_engine():
-    engine = VllmEngine(PATH, TOKENIZER, dtype=torch.float32, max_model_len=1024, max_num_batched_tokens=256)
+    engine = vllm_engine(max_model_len=1024, max_num_batched_tokens=256)
     yield engine
     engine.close()
 
@@ -188,17 +196,17 @@ def test_the_canary_finds_weights_that_did_not_arrive(engine):
 
 def test_a_context_longer_than_the_model_knows_is_refused():
     with pytest.raises(EngineError, match=r"Lower actor_rollout_ref\.rollout\.max_model_len"):
-        VllmEngine(PATH, TOKENIZER, dtype=torch.float32, max_model_len=5000)
+        vllm_engine(max_model_len=5000)
 
 
 def test_heads_that_cannot_be_shared_out_are_refused():
     path = resolve_model("tiny", env_types=["sokoban"])
     with pytest.raises(EngineError, match=r"heads \(3\) .* Change .*\.tensor_model_parallel_size"):
-        VllmEngine(path, load_tokenizer(path), dtype=torch.float32, max_model_len=1024, tensor_parallel_size=2)
+        vllm_engine(path, max_model_len=1024, tensor_model_parallel_size=2)
 
 
 def test_a_machine_without_enough_gpus_says_so(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
     with pytest.raises(ConfigError, match="tensor_model_parallel_size is 2"):
-        VllmEngine(PATH, TOKENIZER, dtype=torch.float32, tensor_parallel_size=2)
+        vllm_engine(tensor_model_parallel_size=2)

@@ -71,22 +71,18 @@ def _with_deadline(connection: type[http.client.HTTPConnection], deadline: float
     return made
 
 
-class _Http(urllib.request.HTTPHandler):
+class _UntilDeadline(urllib.request.HTTPHandler, urllib.request.HTTPSHandler):
+    """Opens connections of both kinds whose answers must have come by then."""
+
     def __init__(self, deadline: float) -> None:
         super().__init__()
-        self.connection = partial(_with_deadline, http.client.HTTPConnection, deadline)
+        self.deadline = deadline
 
     def http_open(self, request: urllib.request.Request) -> Any:
-        return self.do_open(self.connection, request)  # type: ignore[arg-type]
-
-
-class _Https(urllib.request.HTTPSHandler):
-    def __init__(self, deadline: float) -> None:
-        super().__init__()
-        self.connection = partial(_with_deadline, http.client.HTTPSConnection, deadline)
+        return self.do_open(partial(_with_deadline, http.client.HTTPConnection, self.deadline), request)  # type: ignore[arg-type]
 
     def https_open(self, request: urllib.request.Request) -> Any:
-        return self.do_open(self.connection, request)  # type: ignore[arg-type]
+        return self.do_open(partial(_with_deadline, http.client.HTTPSConnection, self.deadline), request)  # type: ignore[arg-type]
 
 
 class _AnyStatus(urllib.request.HTTPErrorProcessor):
@@ -102,7 +98,7 @@ def post(url: str, body: bytes, headers: Mapping[str, str], timeout_s: float) ->
     """The transport of the standard library; honours the usual proxy variables."""
     deadline = time.monotonic() + timeout_s
     request = urllib.request.Request(url, data=body, headers=dict(headers), method="POST")
-    opener = urllib.request.build_opener(_AnyStatus, _Http(deadline), _Https(deadline))
+    opener = urllib.request.build_opener(_AnyStatus, _UntilDeadline(deadline))
     with opener.open(request, timeout=timeout_s) as response:
         parts, size = [], 0
         while part := response.read1(65536):

@@ -3,6 +3,8 @@
 The host never waits for the token it needs next: state lives on the GPU, a step launches a captured graph, and stop
 conditions are checked LAG launches behind. What a reply drew past its end is thrown away. Sessions keep the pages of
 their cache from turn to turn; sessions that start with the same prompt share its pages.
+
+Tested in tests/engine/test_graph_engine_interpreted.py and, on a GPU, in tests/gpu/test_engine_cuda.py.
 """
 
 from __future__ import annotations

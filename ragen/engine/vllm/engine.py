@@ -9,6 +9,8 @@ trainer's own model both score.
 
 In one of several processes that train together, vLLM joins their process group. Each process has an engine of its own,
 or `tensor_parallel_size` of them share one: a shard of the model in each, the same requests to all (see shared.py).
+
+Tested in tests/vllm/test_engine.py.
 """
 
 from __future__ import annotations
@@ -16,7 +18,6 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -24,9 +25,11 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from ragen.config.actor_rollout_ref import RolloutConfig
 from ragen.engine.base import (
     Completion,
     Engine,
+    ModelSource,
     Reply,
     Request,
     SamplingParams,
@@ -36,9 +39,10 @@ from ragen.engine.base import (
     check_request,
 )
 from ragen.engine.sampling import BatchParams, sample, uniform_noise
-from ragen.engine.shared import Orders
+from ragen.engine.shared import Orders, SharedEngine
 from ragen.engine.stopping import StopRules
 from ragen.errors import ConfigError, EngineError, MissingExtra
+from ragen.modeling.load import default_device, precision
 from ragen.types import Metrics
 
 # vLLM reads these when it is imported. The engine must be in this process to take weights from it, and the newer
@@ -148,52 +152,43 @@ class _Row:
         return cls(token_ids=token_ids, **params.extra_args)
 
 
+def build(rollout: RolloutConfig, source: ModelSource) -> Engine:
+    """vLLM in this process, or this process's part of one that several share."""
+    engine = VllmEngine(rollout, source)
+    if source.joins_group and rollout.tensor_model_parallel_size > 1:
+        return SharedEngine(engine, engine.broadcast, is_leader=engine.is_leader)
+    return engine
+
+
 class VllmEngine(Engine):
     """Writes replies with a model folder, or with weights that a trainer hands over."""
 
-    def __init__(
-        self,
-        path: Path | str,
-        tokenizer: Any,
-        *,
-        dtype: torch.dtype,
-        has_weights: bool = True,
-        max_num_seqs: int = 256,
-        max_model_len: int = 4096,
-        max_num_batched_tokens: int = 8192,
-        gpu_memory_utilization: float = 0.3,
-        tensor_parallel_size: int = 1,
-        enforce_eager: bool = False,
-        free_cache: bool = True,
-        canary_bound: float | None = None,
-        joins_group: bool = False,
-    ) -> None:
-        """`has_weights`: read the folder's weights now; else they come with the first `load_weights`.
-
-        `joins_group`: this is one of the processes of a process group, which all build an engine at the same time.
-        """
-        is_cuda = torch.cuda.is_available()
-        if is_cuda and not joins_group and tensor_parallel_size > torch.cuda.device_count():
+    def __init__(self, rollout: RolloutConfig, source: ModelSource) -> None:
+        """Where a policy is trained, its weights come with the first `load_weights`; else the folder's are read now."""
+        is_cuda, has_weights = torch.cuda.is_available(), source.policy is None
+        num_shards = rollout.tensor_model_parallel_size
+        if is_cuda and not source.joins_group and num_shards > torch.cuda.device_count():
             raise ConfigError(
-                f"actor_rollout_ref.rollout.tensor_model_parallel_size is {tensor_parallel_size}, but this machine "
+                f"actor_rollout_ref.rollout.tensor_model_parallel_size is {num_shards}, but this machine "
                 f"has {torch.cuda.device_count()} GPUs. Lower it."
             )
-        self.max_model_len = max_model_len
-        self.can_sleep = free_cache and is_cuda and not has_weights
+        dtype = precision(source.device or default_device()) if has_weights else source.policy.dtype
+        self.max_model_len = rollout.max_model_len
+        self.can_sleep = rollout.free_cache_engine and is_cuda and not has_weights
         """While a trainer uses the GPU, vLLM's memory goes; an evaluation has no such time."""
         args = EngineArgs(
-            model=str(path),
+            model=str(source.path),
             skip_tokenizer_init=True,
             dtype=str(dtype).removeprefix("torch."),  # type: ignore[arg-type]
             load_format="auto" if has_weights else "dummy",
-            max_model_len=max_model_len,
-            max_num_seqs=max_num_seqs,
+            max_model_len=rollout.max_model_len,
+            max_num_seqs=source.max_num_seqs,
             # vLLM wants room for one token of every sequence.
-            max_num_batched_tokens=max(max_num_batched_tokens, max_num_seqs),
-            gpu_memory_utilization=gpu_memory_utilization,
-            tensor_parallel_size=tensor_parallel_size,
-            distributed_executor_backend=GroupExecutor if joins_group else None,
-            enforce_eager=enforce_eager or not is_cuda,  # a CPU has no graphs, and compiling takes a minute
+            max_num_batched_tokens=max(rollout.max_num_batched_tokens, source.max_num_seqs),
+            gpu_memory_utilization=rollout.gpu_memory_utilization,
+            tensor_parallel_size=num_shards,
+            distributed_executor_backend=GroupExecutor if source.joins_group else None,
+            enforce_eager=rollout.enforce_eager or not is_cuda,  # a CPU has no graphs, and compiling takes a minute
             enable_prefix_caching=True,
             enable_chunked_prefill=True,
             enable_sleep_mode=self.can_sleep,
@@ -209,14 +204,14 @@ class VllmEngine(Engine):
         except (ValueError, RuntimeError, NotImplementedError) as error:
             reason = str(error).split(" [type=")[0]  # the rest is pydantic's account of the whole configuration
             remedy = next((remedy for word, remedy in REMEDIES.items() if word in reason), "")
-            raise EngineError(f"vLLM cannot start with {path}: {reason}{remedy}") from error
-        if joins_group:
+            raise EngineError(f"vLLM cannot start with {source.path}: {reason}{remedy}") from error
+        if source.joins_group:
             # Memory to send objects through: not used so, and left behind when a process is killed.
             get_tp_group().mq_broadcaster = None
-        canary_ids = tokenizer.encode(CANARY_TEXT, add_special_tokens=False)
-        self.canary_ids: list[int] = canary_ids[: min(CANARY_TOKENS, max_model_len)]
-        self.canary_bound = CANARY_BOUNDS[dtype] if canary_bound is None else canary_bound
-        self._rules = StopRules(tokenizer)
+        canary_ids = source.tokenizer.encode(CANARY_TEXT, add_special_tokens=False)
+        self.canary_ids: list[int] = canary_ids[: min(CANARY_TOKENS, self.max_model_len)]
+        self.canary_bound = CANARY_BOUNDS[dtype] if rollout.canary_bound is None else rollout.canary_bound
+        self._rules = StopRules(source.tokenizer)
         self._replies: dict[str, Reply] = {}
         """Session, which is vLLM's name of the request -> the open reply."""
         self._is_asleep = False
