@@ -15,7 +15,7 @@ from ragen.config.shares import shares
 from ragen.config.show import to_yaml
 from ragen.errors import ConfigError, RagenError
 from ragen.evaluation.evaluate import COLUMNS, REFERENCES, Result, evaluate_model, evaluate_references, table_rows
-from ragen.llm_agent.metrics import success_intervals
+from ragen.llm_agent.metrics import rollout_metrics, success_intervals
 from ragen.text import printable
 from ragen.tracking.console import console, print_table
 from ragen.tracking.names import FAULTS, below, with_prefix
@@ -203,7 +203,7 @@ def report(config: Config, results: Sequence[Result]) -> None:
         )
         print_table(title, COLUMNS, table_rows(results, tag))
     for result in results:
-        faults = {name: value for name, value in below(FAULTS, result.metrics()).items() if value}
+        faults = {name: value for name, value in below(FAULTS, rollout_metrics(result.episodes)).items() if value}
         if faults:
             first = next(episode.error for episode in result.episodes if episode.status.is_fault)
             console.print(
@@ -222,5 +222,5 @@ def summarize(results: Sequence[Result]) -> dict[str, float]:
     metrics: dict[str, float] = {}
     for result in results:
         policy = result.policy.split()[0]
-        metrics |= with_prefix(policy, result.metrics() | success_intervals(result.episodes))
+        metrics |= with_prefix(policy, rollout_metrics(result.episodes) | success_intervals(result.episodes))
     return metrics

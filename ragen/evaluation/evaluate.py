@@ -10,7 +10,7 @@ from ragen.config.schema import Config
 from ragen.llm_agent.agent_proxy import AgentProxy, RolloutPlan, refuse_when_nothing_fits
 from ragen.llm_agent.build import sampling_params
 from ragen.llm_agent.es_manager import EsManager
-from ragen.llm_agent.metrics import episode_metrics, pass_rate, rollout_metrics, success
+from ragen.llm_agent.metrics import episode_metrics, pass_rate, success
 from ragen.llm_agent.policies import play_policy
 from ragen.tracking.console import progress
 from ragen.types import Episode, Metrics
@@ -25,9 +25,6 @@ class Result:
 
     policy: str
     episodes: list[Episode]
-
-    def metrics(self) -> Metrics:
-        return rollout_metrics(self.episodes)
 
 
 def evaluate_model(config: Config, agent: AgentProxy, environments: EsManager, modes: Sequence[str]) -> list[Result]:

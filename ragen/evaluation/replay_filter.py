@@ -24,7 +24,7 @@ from ragen.types import Episode, group_episodes
 logger = logging.getLogger(__name__)
 
 PREFIX = "rollout_filter_"
-COLUMNS = ("filter", "kept", "ratio", "mean score kept", "groups in order of choice")
+COLUMNS = ("filter", "kept", "ratio", "mean group score", "groups in order of choice")
 TOTAL_COLUMNS = ("filter", "kept", "range", "empty", "score")
 OWN = "the run's own: "
 TRAINING = "train*"
@@ -44,8 +44,8 @@ class Replay:
     result: FilterResult
 
     @property
-    def kept_scores(self) -> list[float]:
-        """The score of every group that is kept."""
+    def kept_group_scores(self) -> list[float]:
+        """The number by which the filter chose, of every group that is kept."""
         kept_ids = set(self.result.kept_ids)
         pairs = zip(self.result.group_ids, self.result.group_scores, strict=True)
         return [score for group, score in pairs if group in kept_ids]
@@ -127,12 +127,9 @@ def report(replays: Sequence[Replay]) -> None:
     """The table of one file."""
     first = replays[0]
     lost = f", {first.num_incomplete} incomplete groups left out" if first.num_incomplete else ""
-    print_table(
-        f"{first.file}: {first.num_groups} groups, mean in-group reward deviation "
-        f"{first.result.metrics['in_group_reward_std']:.3g}{lost}",
-        COLUMNS,
-        [_row(each) for each in replays],
-    )
+    deviation = fmean(first.result.reward_stds or [0.0])
+    title = f"{first.file}: {first.num_groups} groups, mean in-group reward deviation {deviation:.3g}{lost}"
+    print_table(title, COLUMNS, [_row(each) for each in replays])
     if first.num_groups and all(len(row) == 1 for row in first.result.rewards):
         console.print("Every group has one episode: nothing varies inside a group, so all deviations are 0.")
 
@@ -145,24 +142,24 @@ def report_total(done: Sequence[Sequence[Replay]]) -> None:
     title = f"{first[0].file} to {first[-1].file}: {len(done)} files, {num_groups} groups{lost}"
     print_table(title, TOTAL_COLUMNS, [_total_row(replays) for replays in zip(*done, strict=True)])
     console.print("kept: mean share of the groups of a file; empty: files that keep none.")
-    console.print("score: mean of the groups kept. --per-step shows each file.")
+    console.print("score: mean group score of those kept. --per-step shows each file.")
 
 
 def _total_row(replays: Sequence[Replay]) -> tuple[str, ...]:
     """One filter over all files."""
     ratios = [each.result.kept_ratio for each in replays]
-    scores = [score for each in replays for score in each.kept_scores]
+    scores = [score for each in replays for score in each.kept_group_scores]
     return (
         replays[0].filter.replace(OWN, "own: "),
         f"{fmean(ratios):.2f}",
         f"{min(ratios):.2f}-{max(ratios):.2f}",
-        str(sum(not each.kept_scores for each in replays)),
+        str(sum(not each.kept_group_scores for each in replays)),
         f"{fmean(scores):.3g}" if scores else "-",
     )
 
 
 def _row(each: Replay) -> tuple[str, ...]:
-    result, kept = each.result, each.kept_scores
+    result, kept = each.result, each.kept_group_scores
     return (
         each.filter,
         str(len(kept)),

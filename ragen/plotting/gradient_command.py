@@ -22,7 +22,7 @@ def default_folder(history: History) -> Path:
 
 
 def choose_steps(found: list[Step], asked: list[int] | None) -> list[Step]:
-    """The steps to draw; those asked for that have no analysis are named."""
+    """The steps to show; those asked for that have no analysis are named."""
     if asked is None:
         return found
     missing = [step for step in asked if step not in found]

@@ -8,10 +8,11 @@ from collections.abc import Sequence
 from statistics import correlation
 
 from ragen.errors import reporting_errors
-from ragen.plotting.buckets import COMPONENTS, ENDS, Bucket, analysis_steps, read_analysis
-from ragen.plotting.history import History, Step, read_history
+from ragen.plotting.buckets import COMPONENTS, ENDS, Analysis, Bucket, analysis_steps, read_analysis
+from ragen.plotting.gradient_command import choose_steps
+from ragen.plotting.history import read_history
 from ragen.tracking.console import console, print_table
-from ragen.tracking.names import GRADIENTS, PREFILTER_GRADIENTS, Component, numbered_buckets
+from ragen.tracking.names import GRADIENTS, PREFILTER_GRADIENTS, Component
 
 COLUMNS = ("bucket", "groups", "reward std", "norm [95 %]", "noise removed", "split-half cosine")
 
@@ -40,16 +41,15 @@ def row(bucket: Bucket, component: Component) -> tuple[str, ...]:
     )
 
 
-def tabulate(history: History, step: Step, prefix: str) -> None:
+def tabulate(analysis: Analysis) -> None:
     """A table for each component that is on, and below it what the first and the last bucket say."""
-    analysis = read_analysis(history, step, prefix)
     buckets = analysis.buckets
     for component, label in COMPONENTS.items():
         norms = analysis.values(component)
         if not analysis.is_on(component):
             continue
         rows = [row(bucket, component) for bucket in [*buckets, analysis.whole]]
-        print_table(f"{prefix}, step {step}: gradient of the {label} term", COLUMNS, rows)
+        print_table(f"{analysis.prefix}, step {analysis.step}: gradient of the {label} term", COLUMNS, rows)
         cosines = analysis.measured("split_half_cosine", component)
         low, high = buckets[-1].measured("norm_low", component), buckets[0].measured("norm_high", component)
         console.print(
@@ -75,8 +75,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     def command() -> None:
         history = read_history(args.run)
         prefix = PREFILTER_GRADIENTS if args.prefilter else GRADIENTS
-        for step in analysis_steps(history, prefix):
-            if (args.step is None or step in args.step) and numbered_buckets(history.at(step), prefix):
-                tabulate(history, step, prefix)
+        for step in choose_steps(analysis_steps(history, prefix), args.step):
+            tabulate(read_analysis(history, step, prefix))
 
     return reporting_errors(command)

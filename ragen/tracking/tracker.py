@@ -144,21 +144,21 @@ class Trackers:
 
     def stage(self, name: str) -> None:
         """What the run is doing now, for the live display: Timers(on_stage=trackers.stage)."""
-        self._show("stage", name)
+        self._each("stage", name)
 
     def begin_episodes(self, total: int) -> Callable[[Any], None]:
         """So many episodes are being played; call what this returns as each of them ends."""
-        self._show("begin_episodes", total)
-        return lambda episode: self._show("end_episode")
+        self._each("begin_episodes", total)
+        return lambda episode: self._each("end_episode")
 
     def validated(self, step: int, successes: Mapping[str, Estimate], overall: Estimate) -> None:
         """The success of a validation by environment, and of all of them."""
-        self._show("validated", step, successes, overall)
+        self._each("validated", step, successes, overall)
 
     def announce(self, text: str) -> None:
         """Lines that stay on the screen, above the live display where there is one."""
         if "console" in self._trackers:
-            self._show("announce", text)
+            self._each("announce", text)
         else:
             print(text, flush=True)
 
@@ -175,20 +175,11 @@ class Trackers:
             self._each("close", status)
             self._trackers.clear()
 
-    def _show(self, method: str, *arguments: Any) -> None:
-        """Tell the console, if there is one, what only a person watching wants to know."""
-        tell = getattr(self._trackers.get("console"), method, None)
-        if tell is None:
-            return
-        try:
-            tell(*arguments)
-        except Exception as error:
-            self._drop("console", error, is_closing=False)
-
     def _each(self, method: str, *arguments: Any) -> None:
+        """Call a method of every tracker that has it; stages, episodes and validations are the console's alone."""
         for name, tracker in list(self._trackers.items()):
             try:
-                getattr(tracker, method)(*arguments)
+                getattr(tracker, method, _ignore)(*arguments)
             except Exception as error:
                 self._drop(name, error, is_closing=method == "close")
 
@@ -207,6 +198,10 @@ class Trackers:
                 tracker.close("failed")
             except Exception as again:
                 logger.debug("closing the tracker %s: %s", name, again)
+
+
+def _ignore(*_: Any) -> None:
+    """What a tracker does not show."""
 
 
 def _number(name: str, value: Any) -> float:
