@@ -31,7 +31,7 @@ def read_text(path: Path) -> str:
     except OSError as error:
         raise FileError(f"{path} cannot be read: {error.strerror}.") from error
     except UnicodeDecodeError as error:
-        raise FileError(f"{path} is no text (byte {error.start} is no UTF-8). Was it cut or overwritten?") from error
+        raise FileError(f"{path} is not text (byte {error.start} is not UTF-8). Was it cut or overwritten?") from error
 
 
 def read_json(path: Path) -> Any:
@@ -55,7 +55,7 @@ def _parsed(path: Path, parse: Callable[[str], Any], kind: str, error_type: type
     try:
         return parse(text)
     except (error_type, ValueError, RecursionError) as error:
-        raise FileError(f"{path} is no {kind}: {_short(error)}. Was it cut, edited or overwritten?") from error
+        raise FileError(f"{path} is not {kind}: {_short(error)}. Was it cut, edited or overwritten?") from error
 
 
 def _mapping(path: Path, content: Any, expected: str) -> dict[str, Any]:
@@ -99,7 +99,7 @@ def read_tensor_header(path: Path) -> dict[str, StoredTensor]:
         with path.open("rb") as file:
             length = int.from_bytes(file.read(8), "little")
             if size < 8 or length > min(size - 8, LONGEST_HEADER):
-                raise FileError(f"{path} is no safetensors file, or was cut short ({size:,} bytes). Copy it again.")
+                raise FileError(f"{path} is not a safetensors file, or was cut short ({size:,} bytes). Copy it again.")
             header = json.loads(file.read(length))
         tensors = {
             name: StoredTensor(dtype=str(entry["dtype"]), shape=tuple(map(int, entry["shape"])))
@@ -110,7 +110,7 @@ def read_tensor_header(path: Path) -> dict[str, StoredTensor]:
     except OSError as error:
         raise FileError(f"{path} cannot be read: {error.strerror}.") from error
     except (ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError) as error:
-        raise FileError(f"{path} is no safetensors file: its header cannot be read. Copy it again.") from error
+        raise FileError(f"{path} is not a safetensors file: its header cannot be read. Copy it again.") from error
     if 8 + length + end != size:
         raise FileError(
             f"{path} was cut short or changed: {size:,} bytes instead of {8 + length + end:,}. Copy it again."

@@ -10,19 +10,19 @@ from ragen.errors import ConfigError, FileError
 from ragen.files import check_writable, read_object, read_tensor_header, read_yaml, value_at
 
 BROKEN_JSON = {
-    b"": "is no JSON",
-    b'{"a": 1': "is no JSON",
-    b"\x80\x81": "is no text",
+    b"": "is not JSON",
+    b'{"a": 1': "is not JSON",
+    b"\x80\x81": "is not text",
     b"[1, 2]": "expected a JSON object, got list",
-    b"[" * 100_000: "is no JSON",
+    b"[" * 100_000: "is not JSON",
 }
 BROKEN_YAML = {
-    b"a: [1": "is no YAML",
-    b"a: *b": "is no YAML",
-    b"\ta: 1": "is no YAML",
+    b"a: [1": "is not YAML",
+    b"a: *b": "is not YAML",
+    b"\ta: 1": "is not YAML",
     b"- 1": "expected a mapping of keys, got list",
     b"": "expected a mapping of keys, got NoneType",
-    b"\xff\xfea": "is no text",
+    b"\xff\xfea": "is not text",
 }
 
 

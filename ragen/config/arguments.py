@@ -13,7 +13,7 @@ def whole_number(least: int, most: int = LARGEST_COUNT) -> Callable[[str], int]:
 
     def parse(text: str) -> int:
         if not re.fullmatch(r"\d{1,18}", text) or not least <= int(text) <= most:
-            raise argparse.ArgumentTypeError(f"{text[:60]!r} is no whole number from {least} to {most}")
+            raise argparse.ArgumentTypeError(f"{text[:60]!r} is not a whole number from {least} to {most}")
         return int(text)
 
     return parse
@@ -31,5 +31,5 @@ def finite(text: str) -> float:
     except ValueError:
         value = math.nan
     if not math.isfinite(value):
-        raise argparse.ArgumentTypeError(f"{text[:60]!r} is no finite number")
+        raise argparse.ArgumentTypeError(f"{text[:60]!r} is not a finite number")
     return value

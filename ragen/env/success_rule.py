@@ -65,13 +65,13 @@ def parse_rule(text: str, key: str) -> SuccessRule:
         bound = _number(found["bound"]) if found else None
         is_bare_reward = found is not None and found["what"] == "reward" and not found["sign"]
         if found is None or bound is None or is_bare_reward:
-            raise ConfigError(f"{key} is {text!r}, of which {part!r} is no condition. {HELP}")
+            raise ConfigError(f"{key} is {text!r}, of which {part!r} is not a condition. {HELP}")
         terms.append(Term(found["what"], found["sign"], bound))
     return SuccessRule(tuple(terms))
 
 
 def _number(text: str | None) -> float | None:
-    """0.0 where nothing is given, None where it is no finite number."""
+    """0.0 where nothing is given, None where it is not a finite number."""
     try:
         number = float(text or "0")
     except ValueError:

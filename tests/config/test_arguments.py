@@ -11,8 +11,8 @@ WRONG = {
     "sweep kl --seeds 100000000000": "whole number from 1 to 1000",
     "sweep kl --steps 1000000000000000000000000": "whole number from 1",
     "show . --limit -1": "whole number from 1",
-    "replay-filter . --reward-scale nan": "no finite number",
-    "replay-filter . --reward-scale inf": "no finite number",
+    "replay-filter . --reward-scale nan": "not a finite number",
+    "replay-filter . --reward-scale inf": "not a finite number",
     "demo --levels 0": "whole number from 1",
     "verify-resume --steps -1": "whole number from 1",
 }

@@ -41,7 +41,7 @@ def test_an_adapter_of_another_rank_is_refused(tmp_path):
     with pytest.raises(FileError, match=r"adapter\.safetensors has no .* of shape"):
         load_adapter(other, tmp_path)
     (tmp_path / "adapter.safetensors").write_bytes(b"cut")
-    with pytest.raises(FileError, match=r"adapter\.safetensors is no safetensors file"):
+    with pytest.raises(FileError, match=r"adapter\.safetensors is not a safetensors file"):
         load_adapter(other, tmp_path)
 
 

@@ -121,7 +121,7 @@ def test_help_is_kind(capsys):
 
 
 STATES = {
-    "": "is no JSON",
+    "": "is not JSON",
     "[]": "expected a JSON object",
     "{}": "has no key origin",
     '{"origin": 5}': "origin is 5, which no run writes",

@@ -36,7 +36,7 @@ def test_options_of_a_played_environment_count_also_where_only_one_side_has_them
 def test_a_configuration_that_cannot_be_read_is_named_with_a_way_out(tmp_path):
     assert changes_since(tmp_path, small_config(tmp_path)) == []
     (tmp_path / "config.yaml").write_text("a: [")
-    with pytest.raises(ConfigError, match=r"config.yaml is no YAML.*Restore the file, or set trainer.resume_mode"):
+    with pytest.raises(ConfigError, match=r"config.yaml is not YAML.*Restore the file, or set trainer.resume_mode"):
         changes_since(tmp_path, small_config(tmp_path))
 
 
