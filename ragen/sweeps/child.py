@@ -58,11 +58,11 @@ def interrupts_held() -> Iterator[None]:
             raise KeyboardInterrupt
 
 
-def stop_children(children: Sequence[subprocess.Popen[bytes]], *, grace_s: float = GRACE_S) -> None:
+def stop_children(children: Sequence[subprocess.Popen[bytes]]) -> None:
     """Interrupt, and kill what does not end by itself: a run that is interrupted still writes its status."""
     for child in children:
         _signal_group(child, signal.SIGINT)
-    deadline = time.monotonic() + grace_s
+    deadline = time.monotonic() + GRACE_S
     for child in children:
         try:
             child.wait(timeout=max(0.0, deadline - time.monotonic()))

@@ -69,16 +69,13 @@ def draw_curves(axis: Axes, conditions: Sequence[Condition], axis_name: str) -> 
     axis.margins(x=0.03)
     axis.xaxis.set_major_locator(MaxNLocator(integer=True))
     names = axis.get_legend_handles_labels()[1]
-    # Below the axes, where it covers no curve.
-    axis.legend(
-        title=axis_name,
-        fontsize=8.5,
-        title_fontsize=9,
-        frameon=False,
-        loc="upper center",
-        bbox_to_anchor=(0.5, -0.13),
-        ncols=min(len(names), 5),
-    )
+    legend_below(axis, title=axis_name, ncols=min(len(names), 5))
+
+
+def legend_below(axis: Axes, *, title: str, ncols: int) -> None:
+    """Below the axes, where it covers no curve."""
+    style = {"fontsize": 8.5, "title_fontsize": 8.5, "frameon": False}
+    axis.legend(title=title, loc="upper center", bbox_to_anchor=(0.5, -0.13), ncols=ncols, **style)
 
 
 def mean_curve(curves: Sequence[Curve]) -> tuple[list[int], list[float]]:
@@ -91,43 +88,22 @@ def mean_curve(curves: Sequence[Curve]) -> tuple[list[int], list[float]]:
 def draw_values(axis: Axes, conditions: Sequence[Condition], axis_name: str) -> None:
     clean(axis, "Final and best success", xlabel=axis_name, ylabel="validation success (share)")
     kinds = {"final": (-0.12, BLUE, "o"), "best": (0.12, ORANGE, "D")}
-    positions = {condition.value: index for index, condition in enumerate(conditions)}
-    for kind, (shift, colour, marker) in kinds.items():
-        found = [(condition, getattr(condition, kind)) for condition in conditions if getattr(condition, kind)]
-        if not found:
-            continue
-        xs = [positions[condition.value] + shift for condition, _ in found]
-        means = [value.mean for _, value in found]
-        lengths = error_lengths(means, [(value.low, value.high) for _, value in found])
-        axis.errorbar(xs, means, yerr=lengths, fmt="none", ecolor=colour, elinewidth=1.4, capsize=4)
-        axis.plot(xs, means, linestyle="none", marker=marker, markersize=7, color=colour, label=kind)
-        early = [(x, mean) for x, mean, (condition, _) in zip(xs, means, found) if condition.has_early_stop]
-        if early:  # hollow: a regime that failed
-            axis.plot(
-                [x for x, _ in early],
-                [mean for _, mean in early],
-                linestyle="none",
-                marker=marker,
-                markersize=7,
-                color=colour,
-                markerfacecolor="white",
-            )
-    for condition in conditions:
+    estimated = [(x, condition) for x, condition in enumerate(conditions) if condition.final]
+    for kind, (shift, colour, marker) in kinds.items() if estimated else ():
+        for x, condition in estimated:
+            value = getattr(condition, kind)
+            lengths = error_lengths([value.mean], [(value.low, value.high)])
+            face = "white" if condition.has_early_stop else colour  # hollow: a regime that failed
+            style = {"color": colour, "markerfacecolor": face, "markersize": 7, "elinewidth": 1.4, "capsize": 4}
+            axis.errorbar([x + shift], [value.mean], yerr=lengths, fmt=marker, **style)
+        axis.plot([], [], linestyle="none", marker=marker, markersize=7, color=colour, label=kind)
+    for x, condition in enumerate(conditions):
         if condition.final is None:
-            word = endings(condition)
-            axis.text(positions[condition.value], 0.02, word, ha="center", va="bottom", color=GREY, rotation=90)
+            axis.text(x, 0.02, endings(condition), ha="center", va="bottom", color=GREY, rotation=90)
     axis.set_xticks(range(len(conditions)), [condition.value for condition in conditions])
     axis.set_xlim(-0.6, len(conditions) - 0.4)
     axis.set_ylim(-0.03, 1.03)
-    if any(condition.final for condition in conditions):
+    if estimated:
         if any(condition.has_early_stop for condition in conditions):
             axis.plot([], [], "o", color=GREY, markerfacecolor="white", label="with early stop")
-        axis.legend(
-            title=interval_name(conditions),
-            fontsize=8.5,
-            title_fontsize=8.5,
-            frameon=False,
-            loc="upper center",
-            bbox_to_anchor=(0.5, -0.13),
-            ncols=3,
-        )
+        legend_below(axis, title=interval_name(conditions), ncols=3)

@@ -101,12 +101,12 @@ def score_of(run: Run) -> float | None:
     return None
 
 
-def tail(log: Path, num_lines: int = 2) -> tuple[str, ...]:
-    """The last lines of a log that say something."""
+def tail(log: Path) -> tuple[str, ...]:
+    """The last two lines of a log that say something."""
     if not log.is_file():
         return ()
     lines = [line.strip() for line in log.read_text(errors="replace").splitlines() if line.strip()]
-    return tuple(line[:300] for line in lines[-num_lines:])
+    return tuple(line[:300] for line in lines[-2:])
 
 
 def write_result(run: Run, outcome: Outcome) -> None:
