@@ -8,8 +8,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 GRACE_S = 60.0
@@ -43,19 +43,6 @@ def _prepare() -> None:
     if _libc is not None:
         # When this process is killed there is nobody left to end its children; the kernel does.
         _libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-
-
-@contextmanager
-def interrupts_held() -> Iterator[None]:
-    """An interrupt that comes meanwhile is raised at the end: nothing is started without the caller knowing of it."""
-    came: list[int] = []
-    before = signal.signal(signal.SIGINT, lambda number, _: came.append(number))
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
-        if came:
-            raise KeyboardInterrupt
 
 
 def stop_children(children: Sequence[subprocess.Popen[bytes]]) -> None:

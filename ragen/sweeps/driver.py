@@ -54,16 +54,18 @@ def drive(
 
     scheduler = Scheduler(runs, backend, view=make_view(), on_end=on_end)
     scheduler.skip(done)
-    signal_number = scheduler.work()
     values = [run.value for run in runs]
     states = sorted(scheduler.states, key=lambda state: values.index(state.run.value))
-    outcomes = {state.run.name: state.outcome for state in states}
-    if log:
-        log.finish(list(outcomes.values()))
-        print(f"Summary: {summary}")
-    if signal_number is not None:
-        raise Interrupted(signal_number, f"no run is left behind, and {resume_with} resumes")
-    return outcomes
+    try:
+        scheduler.work()
+    except Interrupted as interrupted:
+        interrupted.note = f"no run is left behind, and {resume_with} resumes"
+        raise
+    finally:
+        if log:
+            log.finish([state.outcome for state in states])
+            print(f"Summary: {summary}")
+    return {state.run.name: state.outcome for state in states}
 
 
 def make_backend(ray: str | None, slots: Sequence[Slot]) -> Backend:

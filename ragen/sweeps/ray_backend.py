@@ -13,9 +13,10 @@ from typing import Any
 
 from ragen.errors import ConfigError, MissingExtra, RagenError
 from ragen.sweeps.backend import ProcessEnd, start_run
-from ragen.sweeps.child import GRACE_S, interrupts_held, stop_children
+from ragen.sweeps.child import GRACE_S, stop_children
 from ragen.sweeps.run import Run
 from ragen.sweeps.slots import Machine, Slot, ask_nvidia_smi, slot_label, split_list
+from ragen.trainer.signals import Signals
 
 try:
     import ray
@@ -36,7 +37,7 @@ def work(run: Run, folder: str, size: int, has_gpus: bool) -> Iterator[Any]:
     started = time.monotonic()
     processes: list[subprocess.Popen[bytes]] = []
     try:
-        with interrupts_held():
+        with Signals() as signals, signals.held():  # so that the process is known when the task is cancelled
             processes.append(start_run(run, devices, {}))
         while processes[0].poll() is None:
             time.sleep(POLL_S)  # not wait(): Ray's cancel does not interrupt a system call

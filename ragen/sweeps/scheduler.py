@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import signal
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
@@ -13,6 +11,7 @@ from ragen.errors import RagenError
 from ragen.sweeps.backend import Backend, Job
 from ragen.sweeps.results import Outcome, missing, never_started, outcome_of
 from ragen.sweeps.run import Progress, Run, Status
+from ragen.trainer.signals import Signals
 
 POLL_S = 0.25
 
@@ -70,21 +69,21 @@ class Scheduler:
                 state.outcome, state.phase = outcome, "done before"
                 state.progress.read()
 
-    def work(self) -> int | None:
-        """Run everything; the number of the signal that ended it before, else None."""
-        with signals_noted() as noted:
+    def work(self) -> None:
+        """Run everything. A signal ends the runs first, and is then raised as Interrupted."""
+        with Signals() as signals:
             try:
-                while not noted and any(state.phase in ("queued", "running") for state in self.states):
-                    self._start()
-                    self._look()
-                    self._view.show(self.states)
+                while any(state.phase in ("queued", "running") for state in self.states):
+                    with signals.held():  # so that no process starts unnoticed
+                        self._start()
+                        self._look()
+                        self._view.show(self.states)
                     time.sleep(POLL_S)
             finally:
                 self._backend.stop()
                 self._look(is_stopped=True)
                 self._view.show(self.states)
                 self._view.close()
-        return noted[0] if noted else None
 
     def _start(self) -> None:
         for state in self.states:
@@ -120,19 +119,3 @@ class Scheduler:
     def _end(self, state: RunState, outcome: Outcome) -> None:
         state.outcome, state.phase = outcome, PHASE_OF_STATUS[outcome.status]
         self._on_end(state.run, outcome)
-
-
-@contextmanager
-def signals_noted() -> Iterator[list[int]]:
-    """Inside, Ctrl-C and the signals that end a program are noted instead of obeyed."""
-    noted: list[int] = []
-    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
-    if before[signal.SIGHUP] is signal.SIG_IGN:
-        del before[signal.SIGHUP]  # nohup
-    for number in before:
-        signal.signal(number, lambda number, _: noted.append(number))
-    try:
-        yield noted
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

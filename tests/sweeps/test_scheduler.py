@@ -10,6 +10,9 @@ import threading
 import time
 from itertools import pairwise
 
+import pytest
+
+from ragen.errors import Interrupted
 from ragen.sweeps.backend import LocalBackend
 from ragen.sweeps.scheduler import Scheduler
 from ragen.sweeps.view import LineView
@@ -93,7 +96,8 @@ def test_a_signal_ends_the_children(tmp_path):
         os.kill(os.getpid(), signal.SIGTERM)
 
     threading.Thread(target=send, daemon=True).start()
-    assert scheduler.work() == signal.SIGTERM
+    with pytest.raises(Interrupted, match="SIGTERM"):
+        scheduler.work()
     assert [state.phase for state in scheduler.states] == ["stopped", "queued"]
     assert [state.outcome.status for state in scheduler.states] == ["missing", "missing"]
     assert runs[0].log.read_text() == "interrupted in good order\n"
