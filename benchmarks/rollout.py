@@ -217,11 +217,11 @@ def prepare_trl(setup: Setup) -> Callable[[], Played] | None:
             parsed = parse_reply(
                 reply, enable_think=True, action_sep=agent.action_sep, max_actions=agent.max_actions_per_turn
             )
-            pending = PendingTurn(self.seat, parsed.actions)
-            play_in_order([pending])
-            outcome = pending.outcome()
             turn = Turn(user="", prompt_ids=[], response_ids=[], logprobs=[], text=reply, stop_reason="")
-            turn.reward, turn.info = outcome.reward, outcome.info
+            turn.actions = parsed.actions
+            pending = PendingTurn(self.seat, turn)
+            play_in_order([pending])
+            pending.finish()
             self.turns.append(turn)
             return user_message(self.seat, self.turns, enable_think=True)
 

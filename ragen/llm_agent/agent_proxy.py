@@ -15,7 +15,7 @@ from ragen.errors import ConfigError
 from ragen.llm_agent.chat import Chat
 from ragen.llm_agent.ctx_manager import CtxManager, Prompt
 from ragen.llm_agent.env_threads import POLL_S
-from ragen.llm_agent.es_manager import EsManager, PendingTurn, Seat, TurnOutcome
+from ragen.llm_agent.es_manager import EsManager, PendingTurn, Seat
 from ragen.llm_agent.parsing import ANSWER, THINK, ParsedReply, parse_reply
 from ragen.seeding import fixed_hash
 from ragen.types import Episode, Status, Turn
@@ -58,8 +58,6 @@ class _Play:
     context_ids: list[int] = field(default_factory=list)
     """Everything the model has seen and said, in `full` mode."""
     prompt: Prompt | None = None
-    turn: Turn | None = None
-    """The turn whose actions the environment is executing."""
 
 
 class AgentProxy:
@@ -103,7 +101,7 @@ class AgentProxy:
 
         def settle(session: int, turn: PendingTurn | None) -> None:
             if turn is not None:  # else the engine failed and the environment was not asked
-                self._finish_turn(plays[session], turn.outcome())
+                self._finish_turn(plays[session].episode, turn)
             advance(session)
 
         num_open = len(plays)
@@ -186,7 +184,7 @@ class AgentProxy:
             max_actions=self.agent.max_actions_per_turn,
             special_strings=self._special_strings,
         )
-        play.turn = Turn(
+        turn = Turn(
             user=prompt.user,
             observation=play.seat.observation,
             prompt_ids=prompt.turn_ids,
@@ -203,7 +201,7 @@ class AgentProxy:
             num_dropped_turns=prompt.num_dropped_turns,
         )
         play.context_ids = prompt.context_ids + completion.token_ids
-        return PendingTurn(play.seat, parsed.actions)
+        return PendingTurn(play.seat, turn)
 
     def _text(self, completion: Completion) -> str:
         if self.chat is not None:
@@ -212,17 +210,12 @@ class AgentProxy:
         # An endpoint that follows the instructions opens the block itself.
         return text if text.lstrip().startswith(prefix) else prefix + text
 
-    def _finish_turn(self, play: _Play, outcome: TurnOutcome) -> None:
-        """Add what the environment did to the turn, and decide whether the episode continues."""
-        episode, turn = play.episode, play.turn
-        assert turn is not None, "a reply was recorded"
-        play.turn = None
-        turn.executed, turn.reward, turn.info = outcome.executed, outcome.reward, outcome.info
-        turn.num_dropped_actions += outcome.num_dropped
-        turn.penalty = self.format_penalty if outcome.is_invalid else 0.0
-        episode.turns.append(turn)
-        episode.final_observation = play.seat.observation
-        episode.status, episode.error = outcome.status, outcome.error
+    def _finish_turn(self, episode: Episode, pending: PendingTurn) -> None:
+        """Add the turn with what the environment did, and decide whether the episode continues."""
+        episode.status, episode.error = pending.finish(), pending.seat.error
+        pending.turn.penalty = self.format_penalty if pending.is_invalid else 0.0
+        episode.turns.append(pending.turn)
+        episode.final_observation = pending.seat.observation
 
 
 def refuse_when_nothing_fits(episodes: Sequence[Episode]) -> None:

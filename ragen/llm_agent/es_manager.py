@@ -13,7 +13,7 @@ from ragen.env import Env, StepResult, boundary
 from ragen.env.boundary import MAX_REWARD, EnvFault, EpisodeStart
 from ragen.llm_agent.env_calls import Fault, TagCalls, make_envs, result_of
 from ragen.llm_agent.env_threads import Clock, EnvTimeout, Work
-from ragen.types import Status
+from ragen.types import Status, Turn
 
 
 @dataclass(kw_only=True, slots=True)
@@ -114,30 +114,15 @@ class Seat:
         return found
 
 
-@dataclass(kw_only=True, slots=True)
-class TurnOutcome:
-    """What the actions of one turn did."""
-
-    executed: list[str] = field(default_factory=list)
-    num_dropped: int = 0
-    """Known actions that were not executed: the budget was used up or the episode had ended."""
-    is_invalid: bool = False
-    """An action was unknown, or none was left to execute."""
-    reward: float = 0.0
-    info: dict[str, float] = field(default_factory=dict)
-    status: Status = Status.ONGOING
-    """How the episode ended with this turn, if it did."""
-    error: str = ""
-
-
 class PendingTurn:
     """A turn whose actions an environment executes: the known ones, until the budget or the episode ends."""
 
-    def __init__(self, seat: Seat, actions: list[str]) -> None:
+    def __init__(self, seat: Seat, turn: Turn) -> None:
         ids = seat.action_ids
-        self.seat = seat
-        self.known = [(name, ids[name.lower()]) for name in actions if name.lower() in ids]
-        self.is_invalid = len(self.known) < max(1, len(actions))
+        self.seat, self.turn = seat, turn
+        self.known = [(name, ids[name.lower()]) for name in turn.actions if name.lower() in ids]
+        self.is_invalid = len(self.known) < max(1, len(turn.actions))
+        """An action was unknown, or none was left to execute."""
         self.todo = self.known[: seat.num_actions_left]
         self.results: list[StepResult] = []
         self.fault: Fault | None = None
@@ -166,30 +151,27 @@ class PendingTurn:
 
         return work
 
-    def outcome(self) -> TurnOutcome:
-        """What the turn did, once it is done; the seat moves on with it."""
-        seat, outcome = self.seat, TurnOutcome(is_invalid=self.is_invalid)
+    def finish(self) -> Status:
+        """Record in the turn what its actions did, once they are done; returns how the episode stands."""
+        seat, turn = self.seat, self.turn
         if self.future is not None:
             self.fault = result_of(self.future)
         if self.fault is not None:
             seat.fail(self.fault)
-            outcome.status, outcome.error = seat.status, seat.error
         for (name, _), result in zip(self.todo, list(self.results)):
             seat.num_actions += 1
             seat.reward += result.reward
             seat.observation = result.observation
-            outcome.executed.append(name)
-            outcome.reward += result.reward
-            outcome.info |= result.info
-        if outcome.status.is_fault:
-            return outcome
+            turn.executed.append(name)
+            turn.reward += result.reward
+            turn.info |= result.info
+        if seat.status.is_fault:
+            return seat.status
+        turn.info["manager_invalid_action"] = float(self.is_invalid)
+        turn.num_dropped_actions += len(self.known) - len(turn.executed)
         if self.results and self.results[-1].is_done:
-            outcome.status = Status.SOLVED if outcome.info.get("success") else Status.FAILED
-        elif seat.num_actions_left <= 0:
-            outcome.status = Status.OUT_OF_ACTIONS
-        outcome.info["manager_invalid_action"] = float(outcome.is_invalid)
-        outcome.num_dropped = len(self.known) - len(outcome.executed)
-        return outcome
+            return Status.SOLVED if turn.info.get("success") else Status.FAILED
+        return Status.OUT_OF_ACTIONS if seat.num_actions_left <= 0 else Status.ONGOING
 
 
 def play_in_order(turns: Sequence[PendingTurn]) -> None:

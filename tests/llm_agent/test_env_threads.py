@@ -21,7 +21,7 @@ from ragen.errors import RagenError
 from ragen.llm_agent import env_threads, es_manager
 from ragen.llm_agent.es_manager import EsManager
 from ragen.llm_agent.metrics import rollout_metrics
-from ragen.types import Episode, group_episodes
+from ragen.types import Episode, Status, Turn, group_episodes
 from tests.llm_agent import misbehaving
 from tests.llm_agent.counting import (
     CountingConfig,
@@ -209,11 +209,12 @@ def test_the_limit_is_for_each_action_and_not_for_the_turn(monkeypatch):
     monkeypatch.setitem(misbehaving.STEPS, "slow", slow)
     seats = make_seats(make_tag("misbehaving", fault="slow", failing_seed=7, step_timeout=1.0, max_actions=15))
     seats.reset(7)
-    turn = es_manager.PendingTurn(seats.seats[0], ["Up"] * 15)
-    seats.play([turn])
-    outcome = turn.outcome()
+    turn = Turn(user="", prompt_ids=[], response_ids=[], logprobs=[], text="", stop_reason="", actions=["Up"] * 15)
+    pending = es_manager.PendingTurn(seats.seats[0], turn)
+    seats.play([pending])
+    assert pending.finish() is Status.OUT_OF_ACTIONS
     seats.close()
-    assert (outcome.error, len(outcome.executed)) == ("", 15)
+    assert (seats.seats[0].error, len(turn.executed)) == ("", 15)
 
 
 def test_environments_that_hang_again_and_again_end_the_run_with_the_reason(monkeypatch):
