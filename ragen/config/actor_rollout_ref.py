@@ -57,7 +57,7 @@ class CheckpointConfig:
     save_contents: Annotated[
         tuple[CheckpointContent, ...],
         "Parts that are saved; [model] cannot resume training.",
-        Bound(lambda parts: "model" in parts or "hf_model" in parts, "No checkpoint without weights: add model."),
+        Bound(lambda parts: "model" in parts or "hf_model" in parts, "Add model: no checkpoint without weights."),
     ]
     load_contents: Annotated[tuple[CheckpointContent, ...], "Parts that are loaded on resume."]
 
