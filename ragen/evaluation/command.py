@@ -104,7 +104,8 @@ def overlap_note(config: Config, run: Path) -> str:
         return ""
     return (
         f"Not held out: the levels {played.start} to {played.stop - 1} meet {trained.start} to {trained.stop - 1}, "
-        f"those of the run's training (seed.train={config.seed.train}). Held-out levels: seed.val={trained.stop}, say."
+        f"those of the run's training (seed.train={config.seed.train}). "
+        f"Held-out levels: for example seed.val={trained.stop}."
     )
 
 

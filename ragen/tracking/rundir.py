@@ -95,7 +95,7 @@ class RunDir:
         return path
 
     def truncate_after(self, step: int) -> None:
-        """Forget what was logged after `step`, the step of the checkpoint a run resumes from; -1 forgets everything.
+        """Drop what was logged after `step`, the step of the checkpoint a run resumes from; -1 drops everything.
 
         The run writes those steps again, so each has one line. Dropped lines move to metrics.dropped.jsonl, dropped
         episodes to episodes/dropped.

@@ -22,7 +22,7 @@ from ragen.modeling.load import default_device, load_model, load_tokenizer, load
 from ragen.modeling.lora import add_adapter, has_adapter, load_adapter
 from ragen.modeling.team import SOLO, Team
 from ragen.seeding import fixed_hash
-from ragen.tracking.last_word import LastWord
+from ragen.tracking.crash_watch import CrashWatch
 from ragen.tracking.lock import RunLock
 from ragen.tracking.rundir import RunDir
 from ragen.tracking.tracker import Trackers
@@ -86,7 +86,7 @@ def _build(config: Config, start: Start, root: Path, *, device: str, ranks: Rank
     elif start.checkpoint is not None:
         built.played.is_complete = False
     if config.uses_fsdp:
-        built.held.enter_context(LastWord(root))
+        built.held.enter_context(CrashWatch(root))
     return built
 
 

@@ -129,5 +129,5 @@ def test_levels_of_the_training_are_not_evaluated_in_silence(tmp_path, capsys):
     assert main([*evaluate, "seed.val=10030"]) == 0
     assert (
         "Not held out: the levels 10030 to 10033 meet 10000 to 10031, those of the run's training (seed.train=10000). "
-        "Held-out levels: seed.val=10032, say.\n"
+        "Held-out levels: for example seed.val=10032.\n"
     ) in capsys.readouterr().out

@@ -53,7 +53,7 @@ def test_the_run_directory_is_written_whatever_the_loggers(tmp_path, names):
     assert read_status(tmp_path)["state"] == "finished"
 
 
-def test_every_tracker_hears_everything_once(tmp_path, recorders):
+def test_every_tracker_is_called_once(tmp_path, recorders):
     with some_trackers(tmp_path, "good", "good") as trackers:
         trackers.log(1, {"a": 2})
         trackers.log_table(1, "t", ("x",), [(1,)])

@@ -1,7 +1,7 @@
-"""Says how a run ended when its process could not: Ray's own code ends a process that lost its node, on the spot.
+"""Writes how a run ended when its process could not: Ray's own code ends a process that lost its node, on the spot.
 
-A small process watches the run's: when that is gone without a farewell and status.json still says `running`, it writes
-`failed` there and says so. `kill -9` looks the same from outside and is treated alike.
+A small process watches the run's: when that is gone without a message and status.json still says `running`, it writes
+`failed` there and prints it. `kill -9` looks the same from outside and is treated alike.
 """
 
 from __future__ import annotations
@@ -15,21 +15,21 @@ from typing import Self
 import ragen
 from ragen.tracking.rundir import RunDir, read_status
 
-FAREWELL = b"farewell"
+CLEAN_END = b"clean end"
 REASON = (
     "the process ended without a word: it was killed, or Ray ended it because its node (raylet) was gone. The same "
     "command resumes from the newest checkpoint"
 )
 
 
-class LastWord:
+class CrashWatch:
     """Watches over a run directory while it is entered."""
 
     def __init__(self, run_dir: Path) -> None:
         root = str(Path(ragen.__file__).parents[1])
         paths = [root, *filter(None, [os.environ.get("PYTHONPATH")])]
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "ragen.tracking.last_word", str(run_dir.absolute())],
+            [sys.executable, "-m", "ragen.tracking.crash_watch", str(run_dir.absolute())],
             stdin=subprocess.PIPE,
             env=os.environ | {"PYTHONPATH": os.pathsep.join(paths)},
             start_new_session=True,  # Ctrl-C and batch systems mean the run
@@ -39,11 +39,11 @@ class LastWord:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._process.communicate(FAREWELL)
+        self._process.communicate(CLEAN_END)
 
 
 def main(run_dir: Path) -> None:
-    if sys.stdin.buffer.read() == FAREWELL:
+    if sys.stdin.buffer.read() == CLEAN_END:
         return
     status = read_status(run_dir)
     if status["state"] == "running":

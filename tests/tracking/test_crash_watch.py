@@ -1,4 +1,4 @@
-"""A process that ends without a word still leaves a status behind."""
+"""A process that is killed still leaves a status behind."""
 
 import signal
 import subprocess
@@ -12,12 +12,12 @@ from ragen.tracking.rundir import RunDir, read_status
 PROGRAM = """
 import os, signal, sys
 from pathlib import Path
-from ragen.tracking.last_word import LastWord
+from ragen.tracking.crash_watch import CrashWatch
 from ragen.tracking.rundir import RunDir
 
 run = RunDir(Path(sys.argv[1]))
 run.write_status("running", step=7)
-with LastWord(run.path):
+with CrashWatch(run.path):
     if sys.argv[2] == "killed":
         os.kill(os.getpid(), signal.SIGKILL)
     if sys.argv[2] == "finished":
@@ -26,7 +26,7 @@ with LastWord(run.path):
 
 
 def end(tmp_path: Path, how: str) -> subprocess.CompletedProcess:
-    """A process that watches over its run and ends so; its last word is awaited with it, since they share stderr."""
+    """A process that ends so; the one that watches it is awaited with it, since they share stderr."""
     return subprocess.run([sys.executable, "-c", PROGRAM, str(tmp_path), how], capture_output=True, text=True)
 
 
@@ -39,7 +39,7 @@ def test_a_killed_process_has_failed_at_its_last_step(tmp_path):
 
 
 @pytest.mark.parametrize(("how", "state"), [("finished", "finished"), ("left", "running")])
-def test_a_process_that_says_farewell_speaks_for_itself(tmp_path, how, state):
+def test_a_process_that_ends_by_itself_keeps_its_status(tmp_path, how, state):
     done = end(tmp_path, how)
     assert (done.returncode, done.stderr) == (0, "")
     assert read_status(tmp_path)["state"] == state
@@ -48,6 +48,6 @@ def test_a_process_that_says_farewell_speaks_for_itself(tmp_path, how, state):
 def test_a_status_that_was_written_before_the_end_stays(tmp_path):
     RunDir(tmp_path).write_status("finished", step=3)
     before = (tmp_path / "status.json").read_text()
-    words = [sys.executable, "-m", "ragen.tracking.last_word", str(tmp_path)]
+    words = [sys.executable, "-m", "ragen.tracking.crash_watch", str(tmp_path)]
     assert subprocess.run(words, stdin=subprocess.DEVNULL).returncode == 0
     assert (tmp_path / "status.json").read_text() == before
