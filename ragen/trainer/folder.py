@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import shutil
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 from ragen.errors import ConfigError
@@ -37,30 +36,19 @@ HALF_WRITTEN = re.compile(
 """Names under which a run writes before it renames."""
 
 
-def own_entries(root: Path) -> Iterator[Path]:
-    for name in OWN_NAMES:
-        for path in sorted(root.glob(name)):
-            if name != "global_step_*" or STEP_FOLDER.fullmatch(path.name):
-                yield path
-
-
 def take_over(root: Path, checkpoint: Path | None, *, is_branch: bool) -> Path | None:
-    """Make the folder this run's: what a former run left is moved aside, unless this one continues it; where to.
+    """Make the folder this run's: what a former run left is moved to `<root>.<time>`, unless this one continues it.
 
-    `is_branch`: it continues from any of the checkpoints, not from the newest.
+    Returns where to; None where nothing was moved. `is_branch`: it continues from any of the checkpoints, not from the
+    newest.
     """
-    if checkpoint is None or not is_within(checkpoint, root):
-        return put_aside(root)
     clear_half_written(root)
+    if checkpoint is None or not is_within(checkpoint, root):
+        others = {path for path in root.glob("global_step_*") if not STEP_FOLDER.fullmatch(path.name)}
+        return move([path for name in OWN_NAMES for path in sorted(root.glob(name)) if path not in others], root)
     name_newest(root, step_of(checkpoint))
     newer = [folder for folder in step_folders(root) if step_of(folder) > step_of(checkpoint)]
     return move(newer, root) if is_branch else None
-
-
-def put_aside(root: Path) -> Path | None:
-    """Move what a former run left to `<root>.<time>`, which is returned; None where there was nothing."""
-    clear_half_written(root)
-    return move(list(own_entries(root)), root)
 
 
 def move(entries: list[Path], root: Path) -> Path | None:

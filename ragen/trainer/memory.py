@@ -80,16 +80,16 @@ GRAPH_WORKSPACE = 64 * 2**20
 """What cuBLAS and the kernels of the graph engine keep, whatever the model."""
 
 
-def graph_bytes(model_config: Any, *, pass_tokens: int, num_slots: int, bytes_per_value: int = 2) -> float:
+def graph_bytes(model_config: Any, *, pass_tokens: int, num_slots: int) -> float:
     """What the graph engine holds beside its cache (engine/graph/decode.py).
 
     Its graphs share one pool, which is as large as the largest pass: for each prompt token four vectors of the hidden
     size (state, norm, output of a layer's two halves) and the gated product. The logits of all slots and a workspace
     lie beside it. In ten shapes on an H200 it held 0.9 to 1.25 times as much.
     """
-    mlp = getattr(model_config, "intermediate_size", None) or 4 * model_config.hidden_size
-    values = pass_tokens * (4 * model_config.hidden_size + mlp) + num_slots * model_config.vocab_size
-    return float(GRAPH_WORKSPACE + bytes_per_value * values)
+    per_token = 4 * model_config.hidden_size + _mlp_size(model_config)
+    values = pass_tokens * per_token + num_slots * model_config.vocab_size
+    return float(GRAPH_WORKSPACE + 2 * values)
 
 
 def estimate_memory(
@@ -102,48 +102,14 @@ def estimate_memory(
     Several devices hold a shard each, a whole policy to play with, and the layer of a pass that is gathered. Shards of
     an offloaded model are in the CPU's memory; on a CPU that changes nothing.
     """
-    from ragen.modeling.families import family_of
-
-    is_cuda = device_memory is not None
-    bytes_per_value = 2 if is_cuda else 4
+    is_cuda, rollout = device_memory is not None, config.actor_rollout_ref.rollout
+    bytes_per_value, num_ranks = 2 if is_cuda else 4, config.num_ranks
     trained = num_parameters if config.lora.rank == 0 else _adapter_size(config.lora.rank, model_config)
     # Sharded weights of a GPU, without adapters, exist in float32 only, which is counted with the optimizer.
     is_rounded = is_cuda and config.lora.rank == 0
-
-    rollout, actor = config.actor_rollout_ref.rollout, config.actor_rollout_ref.actor
-    has_own_weights = ENGINES[rollout.name].has_own_weights
-    sets = (config.es_manager.train, config.es_manager.val)
-    num_ranks = config.num_ranks
-    rows = min(rollout.max_num_seqs, max(ceil(envs.env_groups / num_ranks) * envs.group_size for envs in sets))
-    cache = rows * row_bytes(model_config, rollout.max_model_len, bytes_per_value)
-    if device_memory is not None:
-        share = rollout.gpu_memory_utilization * device_memory
-        # An engine with a copy of the weights takes its whole share; asleep it keeps the copy in the CPU's memory.
-        cache = share if has_own_weights else min(cache, share)
-    engine_copy = num_parameters * 2 / config.ranks_per_engine if is_cuda and has_own_weights else 0.0
-
-    samples = actor.ppo_micro_batch_size_per_gpu
-    tokens = samples * rollout.max_model_len
-    if actor.use_dynamic_bsz:
-        tokens = max(actor.ppo_max_token_len_per_gpu, rollout.max_model_len)
-    layers, hidden_size = model_config.num_hidden_layers, model_config.hidden_size
-    mlp = getattr(model_config, "intermediate_size", None) or 4 * hidden_size
-    is_fused = is_cuda and family_of(model_config).has_fused_training
-    per_layer = (8 * hidden_size + 3 * mlp if is_fused else 16 * hidden_size + 4 * mlp) * bytes_per_value
-    kept_layers = 1 if config.actor_rollout_ref.model.enable_gradient_checkpointing else layers
-    hidden = tokens * (kept_layers * per_layer + layers * hidden_size * bytes_per_value)
-    sampled = min(tokens, samples * config.agent_proxy.max_turn * rollout.response_length)
-    if is_fused and not config.uses_fsdp:  # logits of a chunk, and the gradient of the output layer twice
-        logits = 2 * (min(2048, sampled) + 2 * hidden_size) * model_config.vocab_size
-    else:
-        logit_rows = min(2048, sampled) if actor.entropy_from_logits_with_chunking else sampled
-        logits = 3 * 4 * logit_rows * model_config.vocab_size
-    activations = hidden + logits
-    weights = optimizer = gradients = engine = 0.0
-    host = engine_copy if rollout.free_cache_engine else 0.0
-    if is_fused and not has_own_weights and not rollout.enforce_eager:
-        slots = min(rollout.max_num_seqs, int(cache // row_bytes(model_config, rollout.max_model_len, 2)) or 1)
-        engine = graph_bytes(model_config, pass_tokens=rollout.max_num_batched_tokens, num_slots=slots)
+    cache = _cache_bytes(config, model_config, device_memory)
+    activations = _activation_bytes(config, model_config, is_cuda=is_cuda)
+    weights = optimizer = gradients = host = 0.0
     for role, is_offloaded in config.offloaded.items():
         is_trained = role != "ref"
         is_in_optimizer = config.uses_fsdp and is_trained and is_rounded
@@ -157,14 +123,17 @@ def estimate_memory(
             weights, optimizer, gradients = weights + own, optimizer + moments, max(gradients, gradient)
     if config.uses_fsdp:
         weights += num_parameters * bytes_per_value
-        embedding = model_config.vocab_size * hidden_size
+        layer = num_parameters / model_config.num_hidden_layers
+        embedding = model_config.vocab_size * model_config.hidden_size
         # Weights of embedding and two layers, one of them fetched ahead, and the gradient of a layer.
-        activations += (embedding + 2 * num_parameters / layers) * bytes_per_value + 4 * num_parameters / layers
+        activations += (embedding + 2 * layer) * bytes_per_value + 4 * layer
+    if is_cuda and rollout.free_cache_engine and ENGINES[rollout.name].has_own_weights:
+        host += num_parameters * 2 / config.ranks_per_engine  # asleep, the engine keeps its copy there
     return MemoryEstimate(
         weights=weights,
         optimizer=optimizer,
         cache=cache,
-        engine=engine,
+        engine=_engine_bytes(config, model_config, cache) if is_cuda else 0.0,
         stays=is_cuda and not rollout.free_cache_engine,
         gradients=gradients,
         activations=activations,
@@ -172,10 +141,59 @@ def estimate_memory(
     )
 
 
+def _cache_bytes(config: Config, model_config: Any, device_memory: float | None) -> float:
+    """Keys and values of the episodes of one device, as many as are played at once."""
+    rollout, sets = config.actor_rollout_ref.rollout, (config.es_manager.train, config.es_manager.val)
+    rows = min(rollout.max_num_seqs, max(ceil(envs.env_groups / config.num_ranks) * envs.group_size for envs in sets))
+    cache = rows * row_bytes(model_config, rollout.max_model_len, 4 if device_memory is None else 2)
+    if device_memory is None:
+        return cache
+    share = rollout.gpu_memory_utilization * device_memory
+    return share if ENGINES[rollout.name].has_own_weights else min(cache, share)
+
+
+def _engine_bytes(config: Config, model_config: Any, cache: float) -> float:
+    """What the graph engine holds beside its cache, where it is the one that plays."""
+    rollout = config.actor_rollout_ref.rollout
+    if not _is_fused(model_config) or ENGINES[rollout.name].has_own_weights or rollout.enforce_eager:
+        return 0.0
+    slots = min(rollout.max_num_seqs, int(cache // row_bytes(model_config, rollout.max_model_len, 2)) or 1)
+    return graph_bytes(model_config, pass_tokens=rollout.max_num_batched_tokens, num_slots=slots)
+
+
+def _activation_bytes(config: Config, model_config: Any, *, is_cuda: bool) -> float:
+    """One micro batch of the longest sequences: what its layers keep, and its logits."""
+    rollout, actor = config.actor_rollout_ref.rollout, config.actor_rollout_ref.actor
+    samples, bytes_per_value = actor.ppo_micro_batch_size_per_gpu, 2 if is_cuda else 4
+    tokens = samples * rollout.max_model_len
+    if actor.use_dynamic_bsz:
+        tokens = max(actor.ppo_max_token_len_per_gpu, rollout.max_model_len)
+    layers, hidden_size, mlp = model_config.num_hidden_layers, model_config.hidden_size, _mlp_size(model_config)
+    is_fused = is_cuda and _is_fused(model_config)
+    per_layer = (8 * hidden_size + 3 * mlp if is_fused else 16 * hidden_size + 4 * mlp) * bytes_per_value
+    kept_layers = 1 if config.actor_rollout_ref.model.enable_gradient_checkpointing else layers
+    hidden = tokens * (kept_layers * per_layer + layers * hidden_size * bytes_per_value)
+    sampled = min(tokens, samples * config.agent_proxy.max_turn * rollout.response_length)
+    if is_fused and not config.uses_fsdp:  # logits of a chunk, and the gradient of the output layer twice
+        return hidden + 2 * (min(2048, sampled) + 2 * hidden_size) * model_config.vocab_size
+    logit_rows = min(2048, sampled) if actor.entropy_from_logits_with_chunking else sampled
+    return hidden + 3 * 4 * logit_rows * model_config.vocab_size
+
+
+def _is_fused(model_config: Any) -> bool:
+    from ragen.modeling.families import family_of
+
+    return family_of(model_config).has_fused_training
+
+
+def _mlp_size(model_config: Any) -> int:
+    return getattr(model_config, "intermediate_size", None) or 4 * model_config.hidden_size
+
+
 def _adapter_size(rank: int, model_config: Any) -> int:
     """Parameters of rank-r adapters on every linear layer, roughly."""
-    mlp = getattr(model_config, "intermediate_size", None) or 4 * model_config.hidden_size
-    return model_config.num_hidden_layers * rank * (8 * model_config.hidden_size + 3 * (model_config.hidden_size + mlp))
+    hidden_size = model_config.hidden_size
+    return model_config.num_hidden_layers * rank * (11 * hidden_size + 3 * _mlp_size(model_config))
 
 
 def device_memory(device: str) -> tuple[float, float | None]:

@@ -66,19 +66,15 @@ class Signals:
         now = time.monotonic()
         if self._came_at is not None:
             if now - self._came_at > REPEAT_S:
-                _end_at_once(number)
+                _write_message("Ended at once.")
+                signal.signal(number, signal.SIG_DFL)
+                os.kill(os.getpid(), number)
             return
         self._came_at = now
         _write_message(f"{signal.Signals(number).name}: ending; a second signal ends the run at once.")
         if self._depth == 0:
             raise Interrupted(number)
         self._pending = Interrupted(number)
-
-
-def _end_at_once(number: int) -> None:
-    _write_message("Ended at once.")
-    signal.signal(number, signal.SIG_DFL)
-    os.kill(os.getpid(), number)
 
 
 def _write_message(text: str) -> None:

@@ -49,9 +49,9 @@ def test_two_moves_in_one_second_have_two_names(tmp_path, monkeypatch):
     root = tmp_path / "run"
     for _ in range(2):
         fill(root, 1)
-        folder.put_aside(root)
+        folder.take_over(root, None, is_branch=False)
     assert names(tmp_path) == ["run", "run.20260101_000000", "run.20260101_000000_2"]
-    assert folder.put_aside(root) is None, "there is nothing left"
+    assert folder.take_over(root, None, is_branch=False) is None, "there is nothing left"
 
 
 def test_a_folder_that_cannot_be_moved_says_what_to_do(tmp_path, monkeypatch):
@@ -62,7 +62,7 @@ def test_a_folder_that_cannot_be_moved_says_what_to_do(tmp_path, monkeypatch):
 
     monkeypatch.setattr(folder.shutil, "move", full)
     with pytest.raises(ConfigError, match=r"cannot be moved to .*No space left on device.*trainer.experiment_name"):
-        folder.put_aside(tmp_path / "run")
+        folder.take_over(tmp_path / "run", None, is_branch=False)
 
 
 def test_only_what_a_run_was_writing_is_removed(tmp_path):
