@@ -41,7 +41,7 @@ def assert_same(ours: Path, theirs: Path, *, num_steps: int) -> None:
         assert (weights[name] - weight).abs().max() < 0.2 * LR, name
 
 
-def test_two_workers_train_and_go_on_as_one_process_does(tmp_path, capfd):
+def test_two_workers_train_and_resume_as_one_process_does(tmp_path, capfd):
     """A worker is killed after the first epoch; what resumes from there equals what was never interrupted."""
     one, many = tmp_path / "one", tmp_path / "many"
     num_steps = max(tune(one))
