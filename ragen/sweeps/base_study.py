@@ -157,7 +157,7 @@ def report(found: dict[Key, list[Rates]], num_seeds: int) -> str:
 
 def study(out: Path, overrides: Sequence[str], *, num_seeds: int, num_slots: int) -> int:
     """Run what has not been run, write and print the report; the exit code."""
-    for game in GAMES.values():  # a mistake is told once, not by every run
+    for game in GAMES.values():  # a mistake is reported once, not by every run
         load_config(game.config_name, [word for word in overrides if not word.startswith(SECTION)])
     runs = plan(out, range(1, num_seeds + 1), overrides)
     slots = [Slot(devices="", size=1, label="1xCPU") for _ in range(num_slots)]

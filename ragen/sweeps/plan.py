@@ -99,7 +99,7 @@ def make_run(
     seed: int = 1,
     extra: Sequence[str] = (),
 ) -> Run:
-    """A run with the configuration its command leads to; mistakes are told here, before anything is started."""
+    """A run with the configuration its command leads to; mistakes are reported here, before anything is started."""
     for key in map(key_of, options.overrides):
         if key == "model_path":
             raise ConfigError("model_path would not enter the names of the runs. Use --model-path and --model-name.")
