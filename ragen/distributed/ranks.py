@@ -166,14 +166,14 @@ class Ranks:
             for number in range(per_node * num_nodes)
         ]
         try:
-            self.addresses = ray.get([actor.where.remote() for actor in self.actors], timeout=START_S)
+            self.processes = ray.get([actor.where.remote() for actor in self.actors], timeout=START_S)
         except (GetTimeoutError, RayActorError) as error:
             raise WorkerError(f"The workers did not start within {START_S:.0f} s: {error}") from error
 
     def where(self, count: int) -> str:
         """Processes of the first ranks, by machine: 10.0.0.1 (4711, 4712), 10.0.0.2 (815)"""
         pids: dict[str, list[str]] = {}
-        for address, pid in self.addresses[:count]:
+        for address, pid in self.processes[:count]:
             pids.setdefault(address, []).append(str(pid))
         return ", ".join(f"{address} ({', '.join(found)})" for address, found in pids.items())
 
@@ -183,11 +183,11 @@ class Ranks:
         for actor in getattr(self, "actors", []):
             with suppress(Exception):  # Ray itself may be gone
                 ray.kill(actor)
-        for address, pid in getattr(self, "addresses", []):
+        for address, pid in getattr(self, "processes", []):
             if address == here:  # a process that hangs does not answer Ray
                 with suppress(ProcessLookupError, PermissionError):
                     os.kill(pid, signal.SIGKILL)
-        self.actors, self.addresses = [], []
+        self.actors, self.processes = [], []
         with suppress(Exception):
             remove_placement_group(self._group)
         if self._is_own:
@@ -345,7 +345,7 @@ class RankCalls:
 
         number = min(failures, key=lambda number: (*is_effect(number), number))
         error = failures[number]
-        address, pid = self.ranks.addresses[number]
+        address, pid = self.ranks.processes[number]
         name = f"Worker {number} of {self.world_size} (process {pid} on {address})"
         if isinstance(error, RayActorError):
             raise WorkerError(

@@ -26,7 +26,7 @@ from ragen.seeding import fixed_hash
 COMPONENTS = ("task", "entropy", "kl")
 SKETCH_SIZE = 4099
 """Numbers in a sketch: lengths are off by about sqrt(2 / 4099) / 2 = 1.1 %, cosines by 0.016. A prime, so that no
-dimension of a model falls into the same place again and again."""
+dimension of a model falls onto the same number again and again."""
 
 
 @dataclass(kw_only=True, slots=True)
@@ -64,7 +64,7 @@ def _all_buckets(
     actor: Actor, batch: Batch, buckets: Mapping[str, Sequence[Sequence[int]]], component: str
 ) -> dict[str, Gradient]:
     mode, horizon = actor.config.loss_agg_mode, batch.mask.shape[1]
-    whole = [torch.zeros_like(weight) for weight in actor.optimizer.masters.values()]
+    total_of_all = [torch.zeros_like(weight) for weight in actor.optimizer.masters.values()]
     found: dict[str, Gradient] = {}
     for name, folds in buckets.items():
         bucket = batch.select([index for fold in folds for index in fold])
@@ -83,13 +83,13 @@ def _all_buckets(
             norm=_norm(total), loss=loss, sketches=torch.stack(sums).diff(dim=0), masses=torch.tensor(masses)
         )
         share = sum(masses) / _mass(batch, mode)
-        for place, gradient in total.items():
-            whole[place].add_(gradient, alpha=share)
+        for number, gradient in total.items():
+            total_of_all[number].add_(gradient, alpha=share)
         actor.optimizer.clear()
     shares = [(gradient.masses.sum() / _mass(batch, mode)).item() for gradient in found.values()]
     parts = list(zip(shares, found.values(), strict=True))
     found["all"] = Gradient(
-        norm=_norm(dict(enumerate(whole))),
+        norm=_norm(dict(enumerate(total_of_all))),
         loss=sum(share * gradient.loss for share, gradient in parts),
         sketches=torch.cat([share * gradient.sketches for share, gradient in parts]),
         masses=torch.cat([gradient.masses for _, gradient in parts]),
@@ -114,17 +114,17 @@ def _mass(batch: Batch, loss_agg_mode: str) -> float:
 
 
 def _sketch(gradients: Mapping[int, Tensor]) -> Tensor:
-    return torch.stack([sketch_of(gathered(gradient), place) for place, gradient in gradients.items()]).sum(0).cpu()
+    return torch.stack([sketch_of(gathered(gradient), number) for number, gradient in gradients.items()]).sum(0).cpu()
 
 
-def sketch_of(tensor: Tensor, place: int) -> Tensor:
-    """A random linear map to SKETCH_SIZE numbers that keeps lengths; `place` numbers the weight.
+def sketch_of(tensor: Tensor, number: int) -> Tensor:
+    """A random linear map to SKETCH_SIZE numbers that keeps lengths; `number` is that of the weight.
 
-    The entries get random signs, fixed by `place`, and every SKETCH_SIZE-th one is summed (count sketch, Charikar et
+    The entries get random signs, fixed by `number`, and every SKETCH_SIZE-th one is summed (count sketch, Charikar et
     al. 2002).
     """
     flat = tensor.detach().flatten()
-    generator = torch.Generator(flat.device).manual_seed(fixed_hash("gradient sketch", place) % 2**63)
+    generator = torch.Generator(flat.device).manual_seed(fixed_hash("gradient sketch", number) % 2**63)
     signs = torch.randint(0, 2, flat.shape, generator=generator, device=flat.device, dtype=torch.int8)
     signed = flat.float() * (2 * signs - 1)
     return torch.nn.functional.pad(signed, (0, -len(signed) % SKETCH_SIZE)).view(-1, SKETCH_SIZE).sum(0)

@@ -43,7 +43,7 @@ def even_sizes(num_samples: int, size: int) -> list[int]:
 
 
 def full_sizes(num_samples: int, size: int) -> list[int]:
-    """Full parts and what is left, as verl cuts them.
+    """Full parts and what is left, as verl splits them.
 
     10 samples, size 4 -> [4, 4, 2]
     """

@@ -37,7 +37,7 @@ def precision(device: str) -> Any:
 
 
 def to_device(tensor: Tensor, device: torch.device) -> Tensor:
-    """A tensor of the CPU on a device; the GPU need not have come to it for the CPU to go on."""
+    """A tensor of the CPU on a device; the CPU does not wait for the GPU."""
     return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor.to(device)
 
 
@@ -107,7 +107,7 @@ def _load(
     new_heads: tuple[str, ...] = (),
     **changes: Any,
 ) -> Any:
-    """A model whose weights all come from its files, but for `new_heads`, which take the place of the old one."""
+    """A model whose weights all come from its files, but for `new_heads`, which replace the old one."""
     from transformers import AutoConfig
     from transformers.utils import logging
 
@@ -177,7 +177,7 @@ def _reason(error: Exception) -> str:
 
 
 def read_tensors(path: Path) -> dict[str, Tensor]:
-    """The tensors of a safetensors file, which is checked to be whole first."""
+    """The tensors of a safetensors file, which is checked to be complete first."""
     from safetensors.torch import load_file
 
     read_tensor_header(path)

@@ -1,7 +1,4 @@
-"""Attention of the graph engine over the pages of its cache; queries and keys are normed and rotated on the way.
-
-Tested in tests/engine/test_graph_engine_interpreted.py.
-"""
+"""Attention of the graph engine over the pages of its cache; queries and keys are normed and rotated on the way."""
 
 # pyright: reportIndexIssue=false
 # Without Triton installed, pyright takes a kernel for the plain function below its decorator.
@@ -262,7 +259,7 @@ class PagedAttention:
         self.counters = torch.zeros(max_rows * num_kv_heads, dtype=torch.int32, device=device)
 
     def num_splits(self, rows: int) -> int:
-        """Parts a session's tokens are cut into: enough programs for 132 multiprocessors, few enough to join."""
+        """Parts a session's tokens are split into: enough programs for 132 multiprocessors, few enough to join."""
         return min(32, triton.next_power_of_2(max(1, 400 // (rows * self.kv_heads))))
 
     def decode(self, layer: int, qkv: Tensor, gains: tuple[Tensor, Tensor] | None, slots: Tensor, state: Tensor):

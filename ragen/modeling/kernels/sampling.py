@@ -1,7 +1,4 @@
-"""Drawing the next token of each session.
-
-Tested in tests/engine/test_graph_engine_interpreted.py.
-"""
+"""Drawing the next token of each session."""
 
 # pyright: reportIndexIssue=false
 # Without Triton installed, pyright takes a kernel for the plain function below its decorator.

@@ -20,6 +20,7 @@ if not torch.cuda.is_available() and np.lib.NumpyVersion(np.__version__) >= "2.4
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 MARKS = [pytest.mark.gpu] if DEVICE == "cuda" else []
+CPU_ONLY = pytest.mark.skipif(DEVICE == "cuda", reason="tests/gpu/test_engine_cuda.py does that on a GPU")
 
 
 def normal(*shape: int, seed: int = 0) -> Tensor:
