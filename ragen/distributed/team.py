@@ -14,7 +14,7 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor, distribute_tensor
 
 from ragen.modeling.packing import by_beginning, shared_with_previous
-from ragen.modeling.team import Share, Split, gathered
+from ragen.modeling.team import Share, Split, Team, gathered
 
 T = TypeVar("T")
 
@@ -68,7 +68,7 @@ class Root(nn.Module):
         return compute()
 
 
-class ShardTeam:
+class ShardTeam(Team):
     """Ranks share the samples of each mini batch and, where there is a `root`, the weights of the model in it.
 
     `copy` is the same model with all its weights, which follow the sharded ones; ranks that only help to gather have

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -29,92 +29,58 @@ class Share:
     """This process has nothing left to do, others have: the pass counts for nothing."""
 
 
-class Team(Protocol):
-    """How the work on one model, and its weights, are shared. All ranks must call each of these together."""
+class Team:
+    """One process that does all the work on a model. Ranks that share it override what is said here.
 
-    is_writer: bool
+    All ranks must call each of the methods together.
+    """
+
+    is_writer = True
     """This process writes what all have."""
-    is_rounded: bool
+    is_rounded = False
     """The full weights are rounded, so those that are trained are saved beside them."""
-
-    def full_model(self, model: Any) -> Any:
-        """The model with all its weights, the newest ones; None where only others need it."""
-        ...
-
-    def full_tensors(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Tensors with all their numbers; where nothing is written, none."""
-        ...
-
-    def own_part(self, tensor: Tensor, like: Tensor) -> Tensor:
-        """What this process holds of a full tensor, as it holds `like`."""
-        ...
-
-    def weights_changed(self) -> None:
-        """Called after an update."""
-        ...
-
-    def for_copies(self) -> Team:
-        """The same processes at work on a model that each of them has a full copy of."""
-        ...
 
     def device_of(self, model: Any) -> torch.device:
         """Where the model computes. Its weights may be elsewhere between the passes."""
-        ...
-
-    def shares(self, sequences: Sequence[Sequence[int]], split: Split) -> Iterator[Share]:
-        """The sequences of each of this process's passes. Sharded models need all ranks in every pass."""
-        ...
-
-    def run(self, compute: Callable[[], T]) -> T:
-        """Compute something with the model; its weights are there meanwhile."""
-        ...
-
-    def sum(self, numbers: Mapping[str, float]) -> dict[str, float]:
-        """Each number's sum over the ranks."""
-        ...
-
-    def sum_tensors(self, tensors: Sequence[Tensor]) -> list[Tensor]:
-        """Each tensor's sum over the ranks, on the CPU."""
-        ...
-
-
-class Solo:
-    """One process does everything."""
-
-    is_writer, is_rounded = True, False
-
-    def full_model(self, model: Any) -> Any:
-        return model
-
-    def full_tensors(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        return dict(tensors)
-
-    def own_part(self, tensor: Tensor, like: Tensor) -> Tensor:
-        return tensor
-
-    def weights_changed(self) -> None:
-        """There is no other copy."""
-
-    def for_copies(self) -> Team:
-        return self
-
-    def device_of(self, model: Any) -> torch.device:
         return next(model.parameters()).device
 
     def shares(self, sequences: Sequence[Sequence[int]], split: Split) -> Iterator[Share]:
+        """The sequences of each of this process's passes. Sharded models need all ranks in every pass."""
         return (Share(indices=indices) for indices in split(sequences))
 
     def run(self, compute: Callable[[], T]) -> T:
+        """Compute something with the model; its weights are there meanwhile."""
         return compute()
 
     def sum(self, numbers: Mapping[str, float]) -> dict[str, float]:
+        """Each number's sum over the ranks."""
         return dict(numbers)
 
     def sum_tensors(self, tensors: Sequence[Tensor]) -> list[Tensor]:
+        """Each tensor's sum over the ranks, on the CPU."""
         return list(tensors)
 
+    def full_model(self, model: Any) -> Any:
+        """The model with all its weights, the newest ones; None where only others need it."""
+        return model
 
-SOLO = Solo()
+    def full_tensors(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Tensors with all their numbers; where nothing is written, none."""
+        return dict(tensors)
+
+    def own_part(self, tensor: Tensor, like: Tensor) -> Tensor:
+        """What this process holds of a full tensor, as it holds `like`."""
+        return tensor
+
+    def weights_changed(self) -> None:
+        """Called after an update, for those who keep a copy."""
+
+    def for_copies(self) -> Team:
+        """The same processes at work on a model that each of them has a full copy of."""
+        return self
+
+
+SOLO = Team()
 
 
 def gathered(tensor: Tensor) -> Tensor:

@@ -1,6 +1,6 @@
 """All workers in this process: one copy of the policy's weights plays and learns.
 
-Tested in tests/trainer/test_loop.py.
+Tested in tests/trainer/test_agent_trainer.py.
 """
 
 from __future__ import annotations

@@ -2,26 +2,16 @@
 
 from __future__ import annotations
 
-import os
-import sys
-
-import numpy as np
 import pytest
-import torch
 
-if torch.cuda.is_available() or "triton" in sys.modules:
-    pytest.skip("the interpreter is for machines without a GPU", allow_module_level=True)
-os.environ["TRITON_INTERPRET"] = "1"
-pytest.importorskip("triton")
-if np.lib.NumpyVersion(np.__version__) >= "2.4.0":
-    pytest.skip("Triton 3.6's interpreter does not know NumPy 2.4", allow_module_level=True)
+from tests.modeling.kernels.interpreter import CPU_ONLY  # isort: skip  # chooses it
 
 from ragen.engine.graph.engine import GraphEngine
 from ragen.engine.native.engine import NativeEngine
 from tests.engine.families import wide
 from tests.engine.requests import prompt, request, run
 
-pytestmark = pytest.mark.slow
+pytestmark = [CPU_ONLY, pytest.mark.slow]
 
 
 @pytest.mark.parametrize("family", ["qwen2", "qwen3"])

@@ -11,7 +11,7 @@ from ragen.modeling.attention.packed import PACKED
 from ragen.modeling.model import hidden_states
 from ragen.modeling.packing import Packings, micro_batches
 from ragen.modeling.passes import Pass, passes
-from ragen.modeling.team import Share, Solo
+from ragen.modeling.team import Share, Team
 from tests.engine.families import random_model
 
 SEQUENCES = [[5, 6, 7], [8, 9], [5, 6, 8, 9]]
@@ -68,7 +68,7 @@ def test_what_is_kept_is_bounded_and_does_not_travel(monkeypatch):
     assert walk(model, packings=copy)[0].packing is not first[0].packing
 
 
-class Late(Solo):
+class Late(Team):
     """A rank that has nothing to do while others have."""
 
     def shares(self, sequences, split):
