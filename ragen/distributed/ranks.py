@@ -242,17 +242,17 @@ class RankCalls:
         self,
         config: Config,
         builder: Callable[[Any], Any],
-        ranks: Ranks,
+        ranks: Ranks | None,
         *,
+        device: str,
         memory_advice: str,
-        owns_ranks: bool,
     ) -> None:
-        """`builder` makes the workers of a rank, in its process. `ranks` that are not owned outlive this."""
+        """`builder` makes the workers of a rank, in its process. Given `ranks` outlive this; None starts some."""
         trainer = config.trainer
-        self.config, self.ranks = config, ranks
-        self._memory_advice, self._owns_ranks = memory_advice, owns_ranks
+        self._memory_advice, self._owns_ranks = memory_advice, ranks is None
+        self.config, self.ranks = config, ranks or Ranks(config, device=device)
         self.world_size = config.num_ranks
-        self.actors = ranks.actors[: self.world_size]
+        self.actors = self.ranks.actors[: self.world_size]
         self._is_broken = False
         self._head = Head(ray.get_runtime_context().gcs_address)
         host = ray.util.get_node_ip_address()
@@ -265,7 +265,7 @@ class RankCalls:
                 builder,
                 number=number,
                 world_size=self.world_size,
-                device=ranks.device,
+                device=self.ranks.device,
                 store=(host, self._server.port, run),
                 timeout_s=max(1800.0, 2 * self._stop_s),
                 is_balanced=trainer.balance_batch,
@@ -275,10 +275,10 @@ class RankCalls:
         try:
             self.wait("start", built)
         except BaseException:
-            if owns_ranks:
-                ranks.close()
+            if self._owns_ranks:
+                self.ranks.close()
             raise
-        print(f"Workers: {self.world_size} on {ranks.device}, {ranks.where(self.world_size)}", flush=True)
+        print(f"Workers: {self.world_size} on {device}, {self.ranks.where(self.world_size)}", flush=True)
 
     def close(self) -> None:
         if self._owns_ranks:

@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 
 from ragen.config.schema import Config
-from ragen.distributed.ranks import RankCalls, Ranks
+from ragen.distributed.ranks import RankCalls
 from ragen.distributed.sharding import shard
 from ragen.distributed.team import Rank
 from ragen.modeling.load import default_device
@@ -43,8 +43,7 @@ def ray_tuner(
     base = Path(base).absolute() if Path(base).exists() else base
     checkpoint = checkpoint.absolute() if checkpoint else None
     builder = partial(build_rank, config, sft, base, checkpoint, total_steps)
-    ranks = Ranks(config, device=default_device())
-    return RayTuner(config, builder, ranks, memory_advice=MEMORY_ADVICE, owns_ranks=True)
+    return RayTuner(config, builder, None, device=default_device(), memory_advice=MEMORY_ADVICE)
 
 
 def build_rank(

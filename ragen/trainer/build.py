@@ -99,7 +99,6 @@ def with_seed(config: Config, seed: int | None) -> Config:
 
 def build_ray_workers(config: Config, start: Start, *, device: str, ranks: Ranks | None) -> Workers:
     """Sharded models, one process for each device. This process leaves the devices alone."""
-    from ragen.distributed.ranks import Ranks
     from ragen.workers.ray import RayWorkers
 
     # Other processes may work in another folder.
@@ -108,10 +107,10 @@ def build_ray_workers(config: Config, start: Start, *, device: str, ranks: Ranks
     return RayWorkers(
         config,
         partial(build_workers, config, start),
-        Ranks(config, device=device) if ranks is None else ranks,
+        ranks,
+        device=device,
         tokenizer=load_tokenizer(start.actor),
         memory_advice=memory_advice(config, device),
-        owns_ranks=ranks is None,
     )
 
 

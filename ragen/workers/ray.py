@@ -5,7 +5,7 @@ Tested in tests/trainer/test_ray.py.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from ragen.config.schema import Config
-from ragen.distributed.ranks import RankCalls, Ranks
+from ragen.distributed.ranks import RankCalls
 from ragen.learners.batch import Batch
 from ragen.learners.gradients import Gradient
 from ragen.llm_agent.agent_proxy import OnEpisode, RolloutPlan, ignore, refuse_when_nothing_fits
@@ -25,18 +25,10 @@ from ragen.types import Episode, Metrics
 class RayWorkers(RankCalls):
     """The same as LocalWorkers, on several devices."""
 
-    def __init__(
-        self,
-        config: Config,
-        builder: Callable[[Any], Any],
-        ranks: Ranks,
-        *,
-        tokenizer: Any,
-        memory_advice: str,
-        owns_ranks: bool,
-    ) -> None:
+    def __init__(self, config: Config, *args: Any, tokenizer: Any, **kwargs: Any) -> None:
+        """The rest as of RankCalls."""
         self.tokenizer, self.chat = tokenizer, build_chat(config, tokenizer)
-        super().__init__(config, builder, ranks, memory_advice=memory_advice, owns_ranks=owns_ranks)
+        super().__init__(config, *args, **kwargs)
 
     def rollout(self, environments: EsManager, plan: RolloutPlan, on_episode: OnEpisode = ignore) -> list[Episode]:
         """Each rank plays some of the groups; the answer does not depend on who plays which.
