@@ -26,7 +26,7 @@ from ragen.plotting.style import (
     save_figure,
     show_text,
 )
-from ragen.tracking.console import print_table
+from ragen.tracking.console import markdown_table, print_table
 from ragen.tracking.names import SCORE, VALIDATION, by_tag
 from ragen.tracking.rundir import read_metrics, read_status, write_atomic
 from ragen.tracking.validation import NO_VALIDATION, mean_success, read_validation
@@ -167,16 +167,11 @@ def readable_ticks(counts: Sequence[float]) -> list[float]:
     return chosen
 
 
-def to_markdown(rows: Sequence[Sequence[str]]) -> str:
-    lines = [COLUMNS, tuple("---" for _ in COLUMNS), *rows]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines) + "\n"
-
-
 def compare_runs(folders: Sequence[Path], out: Path) -> None:
     """Print the table of the runs, and write it and the figure below `out`."""
     runs = sorted(map(read_run, folders), key=lambda run: (run.num_parameters or 0.0, run.name))
     rows = table_rows(runs)
     print_table(f"Model scaling, {len(runs)} runs, success in validation", COLUMNS, rows)
-    write_atomic(out / "scaling.md", to_markdown(rows))
+    write_atomic(out / "scaling.md", markdown_table(COLUMNS, rows) + "\n")
     figure = plot_scaling(runs, out / "scaling.png")
     print(f"wrote {out / 'scaling.md'} and {figure}")

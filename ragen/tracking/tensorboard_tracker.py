@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from ragen.tracking.console import markdown_table
 from ragen.tracking.rundir import State
 
 if TYPE_CHECKING:
@@ -35,15 +36,3 @@ class TensorboardTracker:
 
     def close(self, status: State) -> None:
         self._writer.close()
-
-
-def markdown_table(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
-    """A table that TensorBoard renders; line ends and bars in cells would break it."""
-    lines = [columns, ["---"] * len(columns), *rows]
-    return "\n".join("| " + " | ".join(_cell(value) for value in line) + " |" for line in lines)
-
-
-def _cell(value: Any) -> str:
-    # Models may write lone surrogates, which no event file can hold.
-    text = str(value).encode(errors="replace").decode()
-    return text.replace("|", "\\|").replace("\n", "<br>")

@@ -20,6 +20,7 @@ from ragen.config import Config, load_config
 from ragen.errors import ConfigError
 from ragen.tracking.episodes import read_episodes
 from ragen.tracking.lock import LOCK
+from ragen.tracking.names import without_times
 from ragen.tracking.rundir import read_metrics, read_status
 from ragen.types import Episode
 
@@ -48,8 +49,6 @@ SMALL = (
 LAKE = ("es_manager.train.env_configs.tags=[FrozenLake]", "agent_proxy.max_turn=2")
 BANDIT = ("es_manager.train.env_configs.tags=[Bandit]", "agent_proxy.max_turn=1", "agent_proxy.max_actions_per_turn=1")
 
-IS_TIMING = ("timing_s/", "timing_per_token_ms/", "perf/")
-
 
 def overrides(root: Path, *changes: str, env: tuple[str, ...] = BANDIT) -> list[str]:
     return [*SMALL, *env, f"trainer.default_local_dir={root}", *changes]
@@ -76,10 +75,7 @@ class Run:
     @property
     def outcomes(self) -> dict[int, dict[str, Any]]:
         """The metrics without what a clock says."""
-        return {
-            step: {name: value for name, value in row.items() if not name.startswith(IS_TIMING)}
-            for step, row in self.metrics.items()
-        }
+        return {step: without_times(row) for step, row in self.metrics.items()}
 
     @property
     def status(self) -> dict[str, Any]:
