@@ -17,7 +17,6 @@ import torch
 from rollout import SIZES, Size, build_model
 from transformers import AutoModelForTokenClassification
 
-from ragen.config.load import to_dict
 from ragen.config.schema import Config
 from ragen.engine.base import ModelSource
 from ragen.learners.actor import Actor
@@ -26,6 +25,7 @@ from ragen.learners.reference import Reference
 from ragen.llm_agent.build import agent_with
 from ragen.modeling.load import load_tokenizer, prepare_for_training
 from ragen.models.resolve import resolve_model
+from ragen.tracking.rundir import RunDir
 from ragen.tracking.tracker import Trackers
 from ragen.trainer.agent_trainer import AgentTrainer
 from ragen.trainer.build import build_workers, prepare
@@ -111,9 +111,8 @@ def open_trainer(config: Config, args: argparse.Namespace) -> Iterator[BenchTrai
             workers = random_workers(config, SHAPES[args.shape].size, args.device)
         else:
             workers = build_workers(config, plan_start(config), device=args.device)
-        trackers = Trackers(
-            config.trainer.logger, config=to_dict(config), run_dir=Path(folder), project="bench", experiment="step"
-        )
+        total_steps = config.trainer.total_training_steps
+        trackers = Trackers(config, RunDir(Path(folder)), total_steps=total_steps, resumed_step=None)
         trainer = BenchTrainer(config, workers, trackers=trackers, start_step=0, origin={})
         trainer.is_playing = not args.update_only
         if args.shape:

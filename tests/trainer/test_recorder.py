@@ -3,10 +3,11 @@
 import pytest
 
 from ragen.algorithms.rollout_filter import FilterSettings, RolloutFilter
-from ragen.tracking.rundir import RunDir, read_table, table_steps
+from ragen.tracking.rundir import read_table, table_steps
 from ragen.tracking.tracker import Trackers
 from ragen.trainer.recorder import Recorder
 from ragen.types import Episode, Status, Turn, group_episodes
+from tests.tracking.trackers import some_trackers
 from tests.trainer.runs import small_config, train
 
 GRPO = "algorithm.adv_estimator=grpo"
@@ -23,7 +24,7 @@ def episode(group_id: int, member: int, reward: float, *, status: Status = Statu
 
 @pytest.fixture
 def trackers(tmp_path):
-    with Trackers([], config={}, run_dir=RunDir(tmp_path), project="p", experiment="e") as opened:
+    with some_trackers(tmp_path) as opened:
         yield opened
 
 
