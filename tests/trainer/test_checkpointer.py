@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from ragen.config import Config
 from ragen.errors import ConfigError
 from ragen.trainer.build import build_trainer
 from ragen.trainer.checkpoint import BEST
@@ -15,12 +16,13 @@ GRPO = "algorithm.adv_estimator=grpo"
 
 
 class Writer:
-    """Workers that save one small file."""
+    """Workers that save one small file for each role."""
 
-    saves_all = True
+    def __init__(self, config: Config) -> None:
+        self.config = config
 
-    def savers(self):
-        return {"actor": lambda folder: (folder / "weights").write_text("1")}
+    def save(self, role: str, folder: Path) -> None:
+        (folder / "weights").write_text(role)
 
 
 class Counter:
@@ -37,15 +39,14 @@ class Counter:
 
 
 def checkpointer(root: Path, *changes: str, value: int = 0, start_step: int = 0) -> Checkpointer:
-    config = small_config(root, *changes).trainer
-    parts, facts = {"counter": Counter(value)}, {"train_seed": 7}
+    config = small_config(root, GRPO, *changes)
     return Checkpointer(
-        config,
-        Writer(),
-        facts=facts,
-        parts=parts,
+        config.trainer,
+        Writer(config),  # type: ignore[arg-type]
+        facts={"train_seed": 7},
+        parts={"counter": Counter(value)},
         played=PlayedLevels(),
-        start_step=start_step,  # type: ignore[arg-type]
+        start_step=start_step,
     )
 
 
