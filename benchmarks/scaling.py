@@ -36,6 +36,7 @@ from rollout import Size, build_model
 from ragen.config import load_config
 from ragen.modeling.load import load_tokenizer
 from ragen.models.resolve import resolve_model
+from ragen.tracking.names import seconds
 from ragen.tracking.rundir import read_metrics
 
 NUM_GPUS = (1, 2, 4, 8, 16, 32, 64)
@@ -276,7 +277,7 @@ def measure(model: Path, num_ranks: int, *, groups: int, steps: int) -> dict[str
         assert trainer is not None
         trainer.fit()
         rows = [row for row in read_metrics(Path(folder)) if row["step"] > 1]
-    return {name: statistics.median(row[f"timing_s/{name}"] for row in rows) for name in (*STAGES, "step")}
+    return {name: statistics.median(row[seconds(name)] for row in rows) for name in (*STAGES, "step")}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
+from ragen.tracking.names import seconds
 from ragen.tracking.rundir import read_metrics, read_status
 
 ROOT = Path(__file__).parents[1]
@@ -65,7 +66,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if read_status(run)["state"] != "finished":
             print(f"The run ended as {read_status(run)}.")
             return 1
-        return report(looks, [row["timing_s/step"] for row in read_metrics(run) if "timing_s/step" in row])
+        return report(looks, [row[seconds("step")] for row in read_metrics(run) if seconds("step") in row])
 
 
 def start(run: Path, num_steps: int) -> subprocess.Popen[bytes]:

@@ -4,8 +4,8 @@
     python benchmarks/train_step.py --shape 0.5B --device cuda
 
 Without --shape the embedded model of an environment plays and learns through the parts of the real trainer, on levels
-that change with the step. With --shape the weights are random, and two things differ: replies go on for 100 tokens,
-and after the rollout, which is only timed, training goes on with synthetic episodes of about 1500 tokens in 5 turns, a
+that change with the step. With --shape the weights are random, and two things differ: replies have 100 tokens, and
+after the rollout, which is only timed, scoring and updates take synthetic episodes of about 1500 tokens in 5 turns, a
 third of them sampled.
 
 Both algorithms hold on to a reference: GRPO by a KL term in its loss, PPO by one in its rewards. Old log-probs are

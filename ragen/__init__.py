@@ -1,4 +1,7 @@
-"""RAGEN: train language-model agents with multi-turn reinforcement learning, and explain the training."""
+"""RAGEN: train language-model agents with multi-turn reinforcement learning, and explain the training.
+
+docs/architecture.md is the map: what lives in which package, who may import whom, and where to change or add things.
+"""
 
 import os
 

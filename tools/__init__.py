@@ -1,1 +1,1 @@
-"""Programs of this repository that are not in the wheel."""
+"""Programs of this repository that are not in the wheel. One more is a module with a `main`, run as a script."""

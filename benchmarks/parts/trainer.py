@@ -25,6 +25,7 @@ from ragen.learners.reference import Reference
 from ragen.llm_agent.build import agent_with
 from ragen.modeling.load import load_tokenizer, prepare_for_training
 from ragen.models.resolve import resolve_model
+from ragen.tracking import names
 from ragen.tracking.rundir import RunDir
 from ragen.tracking.tracker import Trackers
 from ragen.trainer.agent_trainer import AgentTrainer
@@ -91,11 +92,10 @@ class BenchTrainer(AgentTrainer):
         reset_peak(device)
         cpu_started = time.process_time()
         metrics = self.step(step).metrics
-        prefix = "timing_s/"
         return Measured(
-            seconds={name.removeprefix(prefix): value for name, value in metrics.items() if name.startswith(prefix)},
+            seconds=names.below(names.TIMING, metrics),
             cpu_seconds=time.process_time() - cpu_started,
-            num_tokens=round(metrics["perf/total_num_tokens"]),
+            num_tokens=round(metrics[names.join(names.PERFORMANCE, "total_num_tokens")]),
             num_sampled=round(metrics["response_length/mean"] * metrics["train/batch_size"]),
             num_played=self.num_played,
             peak_gib=peak_gib(device),

@@ -17,6 +17,7 @@ from ragen.algorithms.entropy import CHUNK_SIZE, head_logprobs
 from ragen.algorithms.rollout_filter import FilterSettings, RolloutFilter
 from ragen.learners.batch import Batch
 from ragen.modeling.model import logits_of
+from ragen.tracking import names
 from ragen.trainer.memory import GIB
 from ragen.types import Metrics, group_episodes
 
@@ -56,8 +57,8 @@ def measure_kept(trainer: BenchTrainer, repeats: int) -> dict[float, list[KeptCo
                 KeptCost(
                     num_groups=num_groups,
                     num_tokens=batch.num_tokens,
-                    scoring=sum(seconds.get(f"timing_s/{stage}", 0.0) for stage in SCORING),
-                    update=seconds["timing_s/update_actor"],
+                    scoring=sum(seconds.get(names.seconds(stage), 0.0) for stage in SCORING),
+                    update=seconds[names.seconds("update_actor")],
                 )
             )
     return found

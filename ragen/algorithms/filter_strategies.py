@@ -14,7 +14,7 @@ from typing import Protocol
 from ragen.config.actor_rollout_ref import FilterMetric, FilterStrategy, FilterType, RolloutConfig, TopPMode
 
 ZERO = 1e-10
-"""A score this small is zero: what rounding leaves of equal rewards."""
+"""A group score this small is zero: what rounding leaves of equal rewards."""
 
 ROUNDING = 1e-9
 """Slack where a sum of floats meets a bound: 0.29 * 100 is 28.999999999999996."""
@@ -62,7 +62,7 @@ def best_first(group_scores: Sequence[float], settings: FilterSettings) -> list[
 
 
 def keep_top_p(group_scores: Sequence[float], settings: FilterSettings, *, num_groups: int) -> list[int]:
-    """The best groups that together hold `value` of the score mass; from 1.0 on all candidates."""
+    """The best groups that together hold `value` of all group scores; from 1.0 on all candidates."""
     if settings.value >= 1:
         return list(range(len(group_scores)))
     return TOP_P_MODES[settings.top_p_prob_mode](group_scores, settings)
@@ -133,7 +133,7 @@ def keep_top_k_abs(group_scores: Sequence[float], settings: FilterSettings, *, n
 
 
 def keep_min_p(group_scores: Sequence[float], settings: FilterSettings, *, num_groups: int) -> list[int]:
-    """Groups that reach the share `value` of the best score; for smallest, at most the smallest over `value`.
+    """Groups that reach the share `value` of the best group score; for smallest, at most the smallest over `value`.
 
     group_scores [1, 3, 4], value .5 -> at least 2 -> [2, 1]; smallest -> at most 2 -> [0]
     """

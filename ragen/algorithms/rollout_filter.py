@@ -1,10 +1,10 @@
 """The rollout filter: which groups of episodes are worth an update.
 
-A group whose episodes all earned the same has no advantage to learn from, only noise. The filter scores every group
-(`METRICS`), chooses among them (filter_strategies.py) and keeps or drops whole groups. It needs plain episodes only, no
-torch: `ragen replay-filter` applies it to the saved episodes of any run.
+A group whose episodes all earned the same has no advantage to learn from, only noise. The filter gives every group a
+group score (`METRICS`), chooses by it (filter_strategies.py) and keeps or drops whole groups. It needs plain episodes
+only, no torch: `ragen replay-filter` applies it to the saved episodes of any run.
 
-Scores are read from the raw `Episode.score`: after normalisation all groups would vary equally.
+Rewards are the raw `Episode.score`: after normalisation all groups would vary equally.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ __all__ = ["BUCKET_MODES", "METRICS", "FilterResult", "FilterSettings", "Rollout
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """How a group is scored: a number per episode, summed up over the group."""
+    """How a group score is made: a number per episode, summed up over the group."""
 
     quantity: str
     """`reward`, `entropy`, `length` or `success`; also the family of names under which statistics are logged."""
@@ -39,7 +39,7 @@ METRICS: dict[str, Metric] = {
     "length": Metric("length", fmean),
     "success_variance": Metric("success", deviation),
 }
-"""Name -> score of a group. The variances are standard deviations.
+"""Name -> group score. The variances are standard deviations.
 
 `success_variance` looks at the outcome instead of the reward. Step costs and format penalties make groups vary in
 which every episode failed; learning from those teaches to fail cheaply. It depends on no reward scale at all.
@@ -80,9 +80,9 @@ class FilterResult:
     group_scores: list[float]
     """[groups] The number by which the metric judges each."""
     rewards: list[list[float]]
-    """[groups][episodes] The raw episode scores."""
+    """[groups][episodes] The raw `Episode.score`."""
     reward_stds: list[float]
-    """[groups] Sample standard deviation of the episode scores, 0 for a single episode."""
+    """[groups] Sample standard deviation of those rewards, 0 for a single episode."""
     kept_ratio: float
     """Kept groups / all groups."""
     metrics: Metrics
@@ -95,7 +95,7 @@ class RolloutFilter:
         self.settings = settings
 
     def __call__(self, groups: Sequence[Group]) -> FilterResult:
-        """Score, choose and measure."""
+        """Compute group scores, choose and measure."""
         metric = METRICS[self.settings.metric]
         rewards = [[QUANTITIES["reward"](episode) for episode in group.episodes] for group in groups]
         values = [[QUANTITIES[metric.quantity](episode) for episode in group.episodes] for group in groups]

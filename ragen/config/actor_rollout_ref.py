@@ -189,16 +189,16 @@ class RolloutConfig(SamplingConfig):
     rollout_filter_strategy: Annotated[FilterStrategy, "How groups are chosen by their group scores."]
     rollout_filter_value: Annotated[
         float,
-        "Score mass (top_p), share of groups (top_k), number of groups (top_k_abs), share of the best (min_p), "
-        "standard deviations above the mean (z_score).",
+        "Share of all group scores (top_p), share of groups (top_k), number of groups (top_k_abs), share of the best "
+        "(min_p), standard deviations above the mean (z_score).",
     ]
-    rollout_filter_type: Annotated[FilterType, "Prefer large or small scores."]
+    rollout_filter_type: Annotated[FilterType, "Prefer large or small group scores."]
     rollout_filter_metric: Annotated[FilterMetric, "Group score; the variances are standard deviations."]
     rollout_filter_include_zero: Annotated[bool, "Groups with group score 0 may be kept."]
     rollout_filter_top_p_prob_mode: Annotated[
-        TopPMode, "Score mass in top_p: the scores, their softmax, or the softmax of their z-scores."
+        TopPMode, "What top_p sums: the group scores, their softmax, or the softmax of their z-scores."
     ]
-    rollout_filter_selection_eps: Annotated[NotNegative, "Slack of linear top_p; a batch with less score is dropped."]
+    rollout_filter_selection_eps: Annotated[NotNegative, "Slack of linear top_p; group scores with a smaller sum go."]
     rollout_filter_empty_stop_steps: Annotated[int, "Stop after so many empty steps in a row; 0 or less never."]
     gradient_analysis_num_buckets: Annotated[Count, "Buckets of the quantile mode."]
     gradient_analysis_bucket_mode: Annotated[

@@ -144,7 +144,7 @@ class EnvTag:
     max_workers: Annotated[Count, "Threads that step this tag when it is parallel_friendly."] = 1
     step_timeout: Annotated[
         float | None,
-        "Seconds that a step or reset may take; null is no limit.",
+        "Seconds that a step or reset may take; null sets no limit.",
         Bound(lambda s: s is None or s > 0, "Set a number of seconds above 0, or null for no limit."),
     ] = 60.0
     env_config: Annotated[dict[str, Any] | None, "Options of the environment's own config class."] = None

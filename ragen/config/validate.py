@@ -14,10 +14,10 @@ MOST_EPISODES = 10**6
 """Of one rollout: each holds an environment, a conversation and a cache."""
 
 FILTER_VALUES = {
-    "top_p": Bound(lambda v: 0 < v <= 1, "With top_p: above 0 and at most 1, the share of the score mass to keep."),
+    "top_p": Bound(lambda v: 0 < v <= 1, "With top_p: above 0 and at most 1, the share of all group scores to keep."),
     "top_k": Bound(lambda v: 0 < v <= 1, "With top_k: above 0 and at most 1, the share of the groups to keep."),
     "top_k_abs": Bound(lambda v: v >= 1 and v == int(v), "With top_k_abs: a whole number of groups, 1 or more."),
-    "min_p": Bound(lambda v: 0 <= v <= 1, "With min_p: from 0 to 1, the share of the best score a group must reach."),
+    "min_p": Bound(lambda v: 0 <= v <= 1, "With min_p: from 0 to 1, the share of the best group score to reach."),
 }
 """rollout_filter_strategy -> what rollout_filter_value must be; z_score takes any number of standard deviations."""
 

@@ -13,7 +13,7 @@ from ragen.seeding import Rng
 
 
 class ArmsEnv(Env):
-    """An episode is one pull; an id that is no arm earns nothing and is reported as invalid."""
+    """An episode is one pull; an unknown action id earns nothing and is reported as invalid."""
 
     reward_format: ClassVar[str] = "g"
 

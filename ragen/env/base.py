@@ -72,7 +72,7 @@ class Env(ABC):
     def level_content(self) -> str:
         """What makes up the level after `reset`: equal texts are one level, whatever the seed. Empty: the observation.
 
-        Noise that the members of a group do not share is no part of it. Override it where the first observation does
+        Noise that the members of a group do not share is not part of it. Override it where the first observation does
         not show the whole level, or shows it in a way that an option changes.
         """
         return ""

@@ -99,7 +99,7 @@ class GymnasiumEnv(Env):
         return self.text
 
     def step(self, action: int) -> StepResult:
-        """Do one action; an id that is no action leaves the state and is reported as invalid."""
+        """Do one action; an unknown action id leaves the state and is reported as invalid."""
         assert not self.is_done, "the episode is over: call reset"
         if action not in self.names:
             info = step_info(is_valid=False, is_effective=False, is_success=False)

@@ -42,7 +42,7 @@ class SuccessRule:
     terms: tuple[Term, ...]
 
     def __call__(self, *, reward: float, is_terminated: bool, info: Mapping[str, Any]) -> bool:
-        """`reward` is the sum of the episode so far. A key that `info` lacks is no success."""
+        """`reward` is the sum of the episode so far. A key that `info` lacks counts as failure."""
         values = {"reward": reward, "terminated": float(is_terminated)}
         for term in self.terms:
             key = term.what.removeprefix("info.")

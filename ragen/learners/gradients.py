@@ -22,8 +22,9 @@ from ragen.learners.actor import Actor
 from ragen.learners.batch import Batch
 from ragen.modeling.team import gathered
 from ragen.seeding import fixed_hash
+from ragen.tracking.names import ALL_SAMPLES, LOSSES
 
-COMPONENTS = ("task", "entropy", "kl")
+COMPONENTS = tuple(LOSSES)
 SKETCH_SIZE = 4099
 """Numbers in a sketch: lengths are off by about sqrt(2 / 4099) / 2 = 1.1 %, cosines by 0.016. A prime, so that no
 dimension of a model falls onto the same number again and again."""
@@ -88,7 +89,7 @@ def _all_buckets(
         actor.optimizer.clear()
     shares = [(gradient.masses.sum() / _mass(batch, mode)).item() for gradient in found.values()]
     parts = list(zip(shares, found.values(), strict=True))
-    found["all"] = Gradient(
+    found[ALL_SAMPLES] = Gradient(
         norm=_norm(dict(enumerate(total_of_all))),
         loss=sum(share * gradient.loss for share, gradient in parts),
         sketches=torch.cat([share * gradient.sketches for share, gradient in parts]),

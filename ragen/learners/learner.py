@@ -23,6 +23,7 @@ from ragen.modeling.packing import Packing, micro_batches
 from ragen.modeling.passes import passes
 from ragen.modeling.team import SOLO, Team
 from ragen.seeding import Rng, fixed_hash
+from ragen.tracking.names import SKIPPED_STEPS
 from ragen.types import Metrics
 
 OPTIMIZER_FILE = "optimizer.safetensors"
@@ -121,7 +122,7 @@ class Learner:
         return {name: total / len(parts) for name, total in self.team.sum(sums).items()} | {
             "grad_norm": sum(finite) / max(1, len(finite)),
             "lr": self.optimizer.learning_rate(step),
-            "skipped_steps": float(len(norms) - len(finite)),
+            SKIPPED_STEPS: float(len(norms) - len(finite)),
         }
 
     def check(self, step: int, *, is_lost: bool) -> None:

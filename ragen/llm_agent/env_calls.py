@@ -94,7 +94,7 @@ class TagCalls:
             logger.warning("%s: %s%s", self.tag, text, f"\n{trace}" if trace else "")
 
     def close(self, envs: list[Env]) -> None:
-        """Close environments; one that fails to or takes too long is named once and is no error of the run."""
+        """Close environments; one that fails to or takes too long is named once and does not fail the run."""
 
         def work(clock: Clock) -> list[EnvFault]:
             faults = []

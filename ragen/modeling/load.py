@@ -124,7 +124,7 @@ def _load(
             for name, value in config.to_dict().items():
                 if "drop" in name and isinstance(value, float):
                     setattr(config, name, 0.0)
-        logging.set_verbosity_error()  # a value head that is new is no news
+        logging.set_verbosity_error()  # that the value head is new is expected
         model, info = auto_class.from_pretrained(
             path,
             config=config,

@@ -101,7 +101,7 @@ class Analysis:
         """Whether a term of the loss has a gradient anywhere."""
         return any(value != 0 for value in self.values(component))
 
-    def why_zero(self, component: Component) -> str:
+    def zero_reason(self, component: Component) -> str:
         """What to say of a term without any gradient. Runs of earlier versions logged angles of terms that were on."""
         pairs = [names.pair(*both) for both in combinations(COMPONENTS, 2) if component in both]
         marks = [names.of("is_probed", component), *(names.of("cosine", both) for both in pairs)]

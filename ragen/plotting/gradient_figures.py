@@ -78,7 +78,7 @@ def component_charts(axes: Iterable[Axes], analysis: Analysis, *, ylabel: str) -
         if analysis.is_on(component):
             yield axis, component
         else:
-            show_text(axis, analysis.why_zero(component))
+            show_text(axis, analysis.zero_reason(component))
 
 
 def draw_losses(analysis: Analysis) -> Figure:
@@ -95,7 +95,7 @@ def draw_losses(analysis: Analysis) -> Figure:
         if any(values) or analysis.is_on(component):
             draw_bars(axis, analysis.labels, values, color=COLORS[component])
         else:
-            show_text(axis, analysis.why_zero(component))
+            show_text(axis, analysis.zero_reason(component))
     return _titled(figure, "Loss per reward-variance bucket", analysis)
 
 
@@ -163,7 +163,7 @@ def draw_against_std(task_axis: Axes, other_axis: Axes, analysis: Analysis) -> l
     labels = [(task_axis, _draw_points(task_axis, analysis, ["task"], color=BLUE))]
     regularizers: list[Component] = [component for component in REGULARIZERS if analysis.is_on(component)]
     if not regularizers:
-        show_text(other_axis, "\n".join(map(analysis.why_zero, REGULARIZERS)))
+        show_text(other_axis, "\n".join(map(analysis.zero_reason, REGULARIZERS)))
         return labels
     if len(regularizers) == 1:
         other_axis.set_ylabel(f"{COMPONENTS[regularizers[0]]} norm (the other is zero)")

@@ -1,4 +1,4 @@
-"""What a run logged, step by step, whichever place it is read from.
+"""What a run logged, step by step, wherever it is read from.
 
 our run directory         metrics.jsonl and tables/
 a local W&B run folder    wandb/offline-run-... or its .wandb file (`ragen.plotting.wandb_files`)

@@ -72,7 +72,7 @@ def read_wandb_folder(log: Path) -> History:
 
     data = log.read_bytes()
     if not data.startswith(HEADER):
-        raise RagenError(f"{log} is no W&B log of version 0 (it begins with {data[:7]!r}).")
+        raise RagenError(f"{log} is not a W&B log of version 0 (it begins with {data[:7]!r}).")
     name = run_id = ""
     rows: list[dict[str, Any]] = []
     summary: dict[str, Any] = {}

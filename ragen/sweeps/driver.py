@@ -92,7 +92,7 @@ def check_folders(runs: Sequence[Run]) -> None:
 def check_ready(runs: Sequence[Run]) -> None:
     """What the runs need is there: trackers, model, a trainer that can do it, checkpoints one can resume from."""
     for config in [run.config for run in runs if run.config]:
-        plan_start(config)  # that a run has nothing left to do is no mistake
+        plan_start(config)  # a run with nothing left to do is accepted
 
 
 def print_plan(title: str, runs: Sequence[Run], slots: Sequence[Slot], done: Mapping[str, Outcome]) -> None:

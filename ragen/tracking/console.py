@@ -32,7 +32,7 @@ class Advance(Protocol):
 
 @contextmanager
 def progress(title: str, total: int) -> Iterator[Advance]:
-    """A bar that counts to `total`; each call moves it by one. Nothing is drawn when the output is no terminal."""
+    """A bar that counts to `total`; each call moves it by one. Nothing is drawn when the output is not a terminal."""
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),

@@ -24,6 +24,7 @@ IN_GROUP_REWARD_STD = "rollout/in_group_reward_std"
 KL_TO_REFERENCE = ("actor/kl_loss", "actor/reward_kl_penalty")
 PPO_KL = "actor/ppo_kl"
 ENTROPIES = ("actor/entropy", "actor/entropy_loss")
+SKIPPED_STEPS = "skipped_steps"
 SFT_TRAIN_LOSS, SFT_VAL_LOSS = "sft/train_loss", "sft/val_loss"
 
 # What differs from run to run on the same machine: <prefix>/<stage>.

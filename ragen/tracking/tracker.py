@@ -73,7 +73,7 @@ def check_names(names: Sequence[str]) -> None:
     for name in names:
         if name not in TRACKERS:
             hint = did_you_mean(name, TRACKERS)
-            raise ConfigError(f"trainer.logger: {name!r} is no tracker.{hint} Known are {', '.join(TRACKERS)}.")
+            raise ConfigError(f"trainer.logger: unknown tracker {name!r}.{hint} Known are {', '.join(TRACKERS)}.")
         if name in EXTRAS and importlib.util.find_spec(name) is None:
             raise MissingExtra(
                 f"trainer.logger names {name}, which is not installed. "
@@ -208,7 +208,7 @@ def _number(name: str, value: Any) -> float:
     """A Python number; tensors and numpy scalars have `item`."""
     value = value.item() if hasattr(value, "item") else value
     if not isinstance(value, int | float):
-        raise TypeError(f"the metric {name} is no number but {type(value).__name__}; tables go to log_table")
+        raise TypeError(f"the metric {name} is a {type(value).__name__}, not a number; tables go to log_table")
     return float(value) if isinstance(value, bool) else value
 
 

@@ -280,10 +280,11 @@ class AgentTrainer:
         with self.timers(f"update_{role}"):
             update = self.workers.update_actor if role == "actor" else self.workers.update_critic
             metrics = update(batch, step=step)
-        if skipped := metrics.get(f"{role}/skipped_steps"):
+        name = names.join(role, names.SKIPPED_STEPS)
+        if skipped := metrics.get(name):
             print(
                 f"warning: step {step} skipped {skipped:g} optimizer steps of the {role}: their gradients were not "
-                f"finite ({role}/skipped_steps).",
+                f"finite ({name}).",
                 file=sys.stderr,
                 flush=True,
             )

@@ -83,7 +83,7 @@ def plan_start(config: Config) -> Start:
 
 
 def biased_sampling(rollout: RolloutConfig) -> Iterator[str]:
-    """Cuts of the distribution work, but whoever chose them should know. The temperature is no such cut: log-probs are
+    """Cuts of the distribution work, but whoever chose them should know. The temperature is not a cut: log-probs are
     computed with it as well."""
     cuts = [f"top_p={rollout.top_p}"] if rollout.top_p < 1 else []
     cuts += [f"top_k={rollout.top_k}"] if rollout.top_k > 0 else []
@@ -206,10 +206,10 @@ def check_devices(config: Config) -> None:
             "the first and `ray start --address=...` on the others, and set ray_kwargs.ray_init.address=auto."
         )
     if config.uses_fsdp and importlib.util.find_spec("ray") is None:
-        raise MissingExtra(f"{why_fsdp(config)}: sharded models need Ray. Run: pip install -e '.[ray]'")
+        raise MissingExtra(f"{sharding_reason(config)}: sharded models need Ray. Run: pip install -e '.[ray]'")
 
 
-def why_fsdp(config: Config) -> str:
+def sharding_reason(config: Config) -> str:
     """What makes a run shard its models."""
     if config.num_ranks > 1:
         return f"trainer.n_gpus_per_node={config.trainer.n_gpus_per_node}, nnodes={config.trainer.nnodes}"

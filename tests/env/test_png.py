@@ -13,14 +13,14 @@ from ragen.env.png import encode_png
 def decode_png(data: bytes) -> np.ndarray:
     """RGB pixels of a PNG whose rows are not filtered."""
     assert data[:8] == b"\x89PNG\r\n\x1a\n"
-    chunks, place = {}, 8
-    while place < len(data):
-        (length,) = struct.unpack(">I", data[place : place + 4])
-        kind, body = data[place + 4 : place + 8], data[place + 8 : place + 8 + length]
-        (checksum,) = struct.unpack(">I", data[place + 8 + length : place + 12 + length])
+    chunks, offset = {}, 8
+    while offset < len(data):
+        (length,) = struct.unpack(">I", data[offset : offset + 4])
+        kind, body = data[offset + 4 : offset + 8], data[offset + 8 : offset + 8 + length]
+        (checksum,) = struct.unpack(">I", data[offset + 8 + length : offset + 12 + length])
         assert checksum == zlib.crc32(kind + body)
         chunks[kind] = body
-        place += 12 + length
+        offset += 12 + length
     assert list(chunks) == [b"IHDR", b"IDAT", b"IEND"]
     width, height, depth, colour, *rest = struct.unpack(">IIBBBBB", chunks[b"IHDR"])
     assert (depth, colour, rest) == (8, 2, [0, 0, 0])

@@ -98,8 +98,8 @@ def slow_hardest_distance(floor: int, target: int, player: int, columns: int) ->
         if state in seen:
             continue
         seen.add(state)
-        places = [divmod(cell.bit_length() - 1, columns) for cell in (box, target)]
-        best = max(best, sum(abs(a - b) for a, b in zip(*places)))
+        cells = [divmod(cell.bit_length() - 1, columns) for cell in (box, target)]
+        best = max(best, sum(abs(a - b) for a, b in zip(*cells)))
         for left, right in moves(columns):
             step, behind = player << left >> right, player << right >> left
             if step & floor & ~box:

@@ -18,7 +18,7 @@ pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(),
 
 
 def train_both(_: int, root: str, device: str, lora_rank: int) -> None:
-    """In a process of its own: two steps without and with offloaded parts, and an analysis of the gradient."""
+    """In a process of its own: two steps without and with offloaded shards, and an analysis of the gradient."""
     backend = "cpu:gloo,cuda:nccl" if device == "cuda" else "gloo"
     dist.init_process_group(backend, init_method=f"file://{root}/store", rank=0, world_size=1)
     mesh = dist.device_mesh.init_device_mesh(device, (1,))

@@ -58,7 +58,7 @@ def nothing() -> None:
 
 def wait_for(event: threading.Event) -> Callable[[], None]:
     def hook() -> None:
-        assert event.wait(PATIENCE_S), "the other episode did not go on"
+        assert event.wait(PATIENCE_S), "the other episode did not continue"
 
     return hook
 

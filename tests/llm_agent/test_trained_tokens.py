@@ -44,7 +44,7 @@ class ImaginedLogprobs(ScriptedEngine):
 
     def complete(self, request: Request) -> Completion:
         completion = super().complete(request)
-        logprobs = [-0.001 * (request.seed % 997) - 0.01 * place for place in range(len(completion.token_ids))]
+        logprobs = [-0.001 * (request.seed % 997) - 0.01 * position for position in range(len(completion.token_ids))]
         return replace(completion, logprobs=logprobs)
 
 

@@ -1,4 +1,4 @@
-"""Imports go one way, and what needs no torch does not load it (the layers of DESIGN and HOUSE_STYLE)."""
+"""Imports go one way, and what needs no torch does not load it (docs/architecture.md)."""
 
 import ast
 import subprocess

@@ -21,8 +21,8 @@ def test_files_of(module: Path) -> list[Path]:
     ragen/engine/graph/pages.py -> tests/engine/graph/test_pages.py, tests/engine/test_graph_pages.py
     """
     *rooms, name = module.with_suffix("").parts[1:]
-    places = [Path(*rooms, f"test_{name}.py"), Path(*rooms[:1], f"test_{'_'.join([*rooms[1:], name])}.py")]
-    return [Path("tests") / place for place in places]
+    homes = [Path(*rooms, f"test_{name}.py"), Path(*rooms[:1], f"test_{'_'.join([*rooms[1:], name])}.py")]
+    return [Path("tests") / home for home in homes]
 
 
 test_files_of.__test__ = False  # type: ignore[attr-defined]

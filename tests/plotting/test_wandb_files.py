@@ -48,5 +48,5 @@ def test_a_wandb_file_that_was_cut_short_gives_what_is_whole(wandb_folder, tmp_p
 
 def test_a_file_that_is_no_wandb_log_is_named(tmp_path):
     (tmp_path / "run-x.wandb").write_bytes(b"something else")
-    with pytest.raises(RagenError, match=r"run-x.wandb is no W&B log"):
+    with pytest.raises(RagenError, match=r"run-x.wandb is not a W&B log"):
         read_history(str(tmp_path))

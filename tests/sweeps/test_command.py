@@ -114,7 +114,7 @@ def test_a_killed_sweep_loses_nothing(tmp_path):
     log = (tmp_path / "logs/kl_sweep_tiny/nofilter/001/sokoban_kl_sweep_nofilter_001-tiny.log").read_text()
     assert log.count("Memory: ") == 2, "the second part follows the first"
     resumed_at = log.rindex("Memory: ")
-    assert "  step 1/" not in log[resumed_at:], "it went on, and did not start over"
+    assert "  step 1/" not in log[resumed_at:], "it resumed, and did not start over"
     block = (tmp_path / "logs/kl_sweep_tiny.log").read_text().partition("=== Summary ===\n")[2]
     assert [fields_of(line)["status"] for line in block.splitlines()] == ["success", "success"]
 

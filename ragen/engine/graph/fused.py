@@ -1,7 +1,7 @@
 """A decoder as the graph engine runs it: the model's own weights, with neighbouring projections in one buffer.
 
 Queries, keys and values are one matrix product instead of three, gate and up projection one instead of two. The
-fused matrix is no copy: the model's parameters become slices of it, so an update of the model is seen here at once.
+fused matrix is not a copy: the model's parameters become slices of it, so an update of the model is seen here at once.
 """
 
 from __future__ import annotations

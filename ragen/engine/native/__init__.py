@@ -1,4 +1,5 @@
 """The engine in plain PyTorch: any Hugging Face decoder, on the actor's own weights, on any device.
 
-build.py picks the graph engine instead where that can run the model.
+build.py picks the graph engine instead where that can run the model. Another family of
+models needs no code: add it to tests/engine/families.py, which compares its replies with those of `generate`.
 """

@@ -318,7 +318,7 @@ class VllmEngine(Engine):
         ours = self.score_canary()
         theirs = score(self.canary_ids)[-len(ours) :].tolist()
         difference = float(np.abs(np.subtract(ours, theirs)).mean())
-        if not difference <= self.canary_bound:  # not a number is no agreement either
+        if not difference <= self.canary_bound:  # NaN does not agree either
             raise EngineError(
                 f"After a weight sync vLLM and the trainer differ by {difference:.3g} in the mean log-prob of a fixed "
                 f"text; the bound is {self.canary_bound:g}. The weights did not arrive, or vLLM computes this model "

@@ -76,7 +76,7 @@ class FrozenLakeEnv(BoardEnv):
         return self.render()
 
     def step(self, action: int) -> StepResult:
-        """Move, perhaps sideways; an id that is no action leaves the state and is reported as invalid."""
+        """Move, perhaps sideways; an unknown action id leaves the state and is reported as invalid."""
         assert not self.is_done, "the episode is over: call reset"
         player = self.player
         if action in ACTIONS:

@@ -100,7 +100,7 @@ class SokobanEnv(BoardEnv):
         return self.load(self.make_level(seed))
 
     def step(self, action: int) -> StepResult:
-        """Push or move; an id that is no action costs a step and is reported as invalid."""
+        """Push or move; an unknown action id costs a step and is reported as invalid."""
         assert not self.is_done, "the episode is over: call reset"
         placed, player = self.num_placed, self.player
         if action in self.by_action:
