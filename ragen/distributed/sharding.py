@@ -1,6 +1,6 @@
-"""Sharded models (PyTorch FSDP2): each rank holds a part of every weight.
+"""Sharded models (PyTorch FSDP2): each rank holds a shard of every weight.
 
-Parts of the weights of actor, critic and reference, and of the optimizers' moments, are in float32, on the rank's
+Shards of the weights of actor, critic and reference, and of the optimizers' moments, are in float32, on the rank's
 device or in the memory of the CPU. A pass gathers one layer at a time, in bfloat16 on a GPU.
 """
 
@@ -17,10 +17,10 @@ from ragen.distributed.team import Rank, Root, ShardTeam
 
 
 def shard(model: Any, rank: Rank, *, is_offloaded: bool = False, copy: Any = None) -> ShardTeam:
-    """Keep this rank's part of every weight, layer by layer; trained weights in float32. `copy` stays as it is.
+    """Keep this rank's shard of every weight, layer by layer; trained weights in float32. `copy` stays as it is.
 
     Gradients are summed over the ranks, not averaged: the weights in the loss belong to the whole mini batch.
-    Offloaded parts are in the CPU's memory, as are their gradients and moments; AdamW steps there.
+    Offloaded shards are in the CPU's memory, as are their gradients and moments; AdamW steps there.
     """
     offload = CPUOffloadPolicy(pin_memory=rank.device == "cuda") if is_offloaded else OffloadPolicy()
     policy = MixedPrecisionPolicy(

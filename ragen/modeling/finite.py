@@ -17,7 +17,7 @@ from ragen.errors import NotFinite
 
 
 def non_finite(tensors: Mapping[str, Tensor]) -> list[str]:
-    """Names of the tensors with NaN or infinity in them; of sharded ones this rank's part is looked at."""
+    """Names of the tensors with NaN or infinity in them; of sharded ones this rank's shard is looked at."""
     parts = {name: _local(tensor.detach()) for name, tensor in tensors.items() if tensor.is_floating_point()}
     names = [name for name, part in parts.items() if part.numel()]
     # The largest size of each: NaN wins, no copy is made, and the device is waited for once.

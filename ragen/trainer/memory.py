@@ -10,6 +10,7 @@ from typing import Any
 from ragen.config.schema import Config
 from ragen.engine.registry import ENGINES
 from ragen.errors import ConfigError
+from ragen.modeling.families import family_of
 
 GIB = 2**30
 
@@ -155,7 +156,8 @@ def _cache_bytes(config: Config, model_config: Any, device_memory: float | None)
 def _engine_bytes(config: Config, model_config: Any, cache: float) -> float:
     """What the graph engine holds beside its cache, where it is the one that plays."""
     rollout = config.actor_rollout_ref.rollout
-    if not _is_fused(model_config) or ENGINES[rollout.name].has_own_weights or rollout.enforce_eager:
+    has_graphs = family_of(model_config).has_graph_decoder and not rollout.enforce_eager
+    if not has_graphs or ENGINES[rollout.name].has_own_weights:
         return 0.0
     slots = min(rollout.max_num_seqs, int(cache // row_bytes(model_config, rollout.max_model_len, 2)) or 1)
     return graph_bytes(model_config, pass_tokens=rollout.max_num_batched_tokens, num_slots=slots)
@@ -169,7 +171,7 @@ def _activation_bytes(config: Config, model_config: Any, *, is_cuda: bool) -> fl
     if actor.use_dynamic_bsz:
         tokens = max(actor.ppo_max_token_len_per_gpu, rollout.max_model_len)
     layers, hidden_size, mlp = model_config.num_hidden_layers, model_config.hidden_size, _mlp_size(model_config)
-    is_fused = is_cuda and _is_fused(model_config)
+    is_fused = is_cuda and family_of(model_config).has_fused_training
     per_layer = (8 * hidden_size + 3 * mlp if is_fused else 16 * hidden_size + 4 * mlp) * bytes_per_value
     kept_layers = 1 if config.actor_rollout_ref.model.enable_gradient_checkpointing else layers
     hidden = tokens * (kept_layers * per_layer + layers * hidden_size * bytes_per_value)
@@ -178,12 +180,6 @@ def _activation_bytes(config: Config, model_config: Any, *, is_cuda: bool) -> fl
         return hidden + 2 * (min(2048, sampled) + 2 * hidden_size) * model_config.vocab_size
     logit_rows = min(2048, sampled) if actor.entropy_from_logits_with_chunking else sampled
     return hidden + 3 * 4 * logit_rows * model_config.vocab_size
-
-
-def _is_fused(model_config: Any) -> bool:
-    from ragen.modeling.families import family_of
-
-    return family_of(model_config).has_fused_training
 
 
 def _mlp_size(model_config: Any) -> int:

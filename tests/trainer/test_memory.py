@@ -5,6 +5,7 @@ from transformers import Qwen2Config
 
 from ragen.config import load_config
 from ragen.errors import ConfigError
+from ragen.modeling.families import FAMILIES, Family
 from ragen.models.resolve import resolve_model
 from ragen.trainer import memory
 from ragen.trainer.memory import GIB, MemoryEstimate, check_memory, estimate_memory, graph_bytes, memory_advice
@@ -108,6 +109,13 @@ def test_the_graphs_of_the_engine_are_counted_where_there_are_any():
     assert need().engine == pool + 2 * need_slots() * 151936
     assert need("actor_rollout_ref.rollout.enforce_eager=True").engine == need(VLLM).engine == 0
     assert need().total - need("actor_rollout_ref.rollout.enforce_eager=True").total == need().engine
+
+
+def test_a_family_that_only_decodes_has_graphs_and_plain_layers(monkeypatch):
+    fused = need()
+    monkeypatch.setitem(FAMILIES, "qwen2", Family(has_graph_decoder=True))
+    assert need().engine == fused.engine
+    assert need().activations > fused.activations
 
 
 def need_slots() -> int:

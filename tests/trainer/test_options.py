@@ -314,8 +314,10 @@ def test_the_actor_waits_for_the_critic_to_warm_up(tmp_path):
 def test_several_epochs_in_random_order_train(tmp_path):
     changes = [f"{ACTOR}.ppo_epochs=2", f"{ACTOR}.shuffle=True", "ppo_mini_batch_size=4"]
     one, other = (train(tmp_path / name, *changes) for name in "12")
+    once = train(tmp_path / "once", "ppo_mini_batch_size=4")
     check_finite(one)
     assert one.tensor_bytes(2) == other.tensor_bytes(2)
+    assert distance(one, once) > 1e-5
 
 
 # --- environments and trackers
