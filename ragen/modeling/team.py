@@ -84,6 +84,6 @@ SOLO = Team()
 
 
 def gathered(tensor: Tensor) -> Tensor:
-    """A tensor of which every rank holds a shard, with all its numbers; others as they are. All ranks must call this."""
+    """A tensor of which every rank holds a shard, with all its numbers; others as they are. All ranks call this."""
     # Not isinstance: the module of DTensor takes as long to import as half of torch.
     return tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor  # type: ignore[attr-defined]

@@ -28,7 +28,7 @@ PLACEHOLDERS = {
     "pair": "|".join(names.pair(*both) for both in combinations(names.LOSSES, 2)),
     "loss": "|".join((*names.LOSSES.values(), "total")),
     "sample": f"{names.FIRST_TURNS}|{names.ANY_TURNS}",
-    "novelty": "unseen|seen",
+    "novelty": "|".join(names.NOVELTIES),
     "statistic": "mean|max|min",
     "over": "std|max|mean",
     "of": "reward|entropy|length|success",

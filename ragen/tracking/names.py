@@ -15,6 +15,8 @@ from typing import Any, Literal
 TRAIN, VALIDATION, GREEDY_VALIDATION = "train", "val-env", "val-env-greedy"
 SUCCESS, SCORE, RESPONSE_LENGTH = "success", "score", "response_length"
 FAULTS = "faults"
+NOVELTIES = UNSEEN, SEEN = "unseen", "seen"
+"""Validation levels that training has not played so far, by content, and those it has."""
 
 # The rollout filter, and the actor and critic: <part>/<metric>.
 FILTER, ACTOR, CRITIC, SFT = "rollout", "actor", "critic", "sft"
@@ -100,6 +102,21 @@ def by_tag(row: Mapping[str, Any], rollout: str, metric: str) -> dict[str, float
         if rest == metric:
             found[tag] = value
     return found
+
+
+def success_on(novelty: str) -> str:
+    """success_unseen"""
+    return f"{SUCCESS}_{novelty}"
+
+
+def num_levels(novelty: str) -> str:
+    """levels_unseen"""
+    return f"levels_{novelty}"
+
+
+def interval_ends(name: str) -> tuple[str, str]:
+    """ "success" -> ("success_low", "success_high")"""
+    return f"{name}_low", f"{name}_high"
 
 
 # --- signs of collapse ----------------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from ragen.algorithms.statistics import Estimate, mean_of, unknown_interval, wilson
 from ragen.files import read_yaml, value_at
-from ragen.tracking.names import SUCCESS, VALIDATION, by_tag, join
+from ragen.tracking import names
 
 NO_VALIDATION = "has no validation metrics (val-env/<tag>/success). Train with trainer.test_freq > 0."
 
@@ -46,13 +46,13 @@ def read_validation(run: Path) -> ValidationSet:
     if not config_file.is_file():
         return ValidationSet({}, 1)
     config = read_yaml(config_file)
-    names = ("env_configs.tags", "env_configs.n_groups", "group_size")
-    tags, n_groups, group_size = (value_at(config, f"es_manager.val.{name}", config_file) for name in names)
+    keys = ("env_configs.tags", "env_configs.n_groups", "group_size")
+    tags, n_groups, group_size = (value_at(config, f"es_manager.val.{key}", config_file) for key in keys)
     return ValidationSet(dict(zip(tags, n_groups, strict=True)), group_size)
 
 
 def success_by_tag(
-    row: Mapping[str, Any], levels: Mapping[str, int] | None = None, *, rollout: str = VALIDATION
+    row: Mapping[str, Any], levels: Mapping[str, int] | None = None, *, rollout: str = names.VALIDATION
 ) -> dict[str, TagSuccess]:
     """The success of each tag in a step's metrics; empty for a step without validation.
 
@@ -60,9 +60,10 @@ def success_by_tag(
     such rows. Every level counts as one trial: with several episodes per level that is rather too wide than too narrow.
     """
     found = {}
-    for tag in by_tag(row, rollout, SUCCESS):
-        num_unseen, num_seen = (int(row.get(join(rollout, tag, f"levels_{kind}"), 0)) for kind in ("unseen", "seen"))
-        name, unseen = join(rollout, tag, SUCCESS), join(rollout, tag, f"{SUCCESS}_unseen")
+    for tag in names.by_tag(row, rollout, names.SUCCESS):
+        counts = (names.join(rollout, tag, names.num_levels(novelty)) for novelty in names.NOVELTIES)
+        num_unseen, num_seen = (int(row.get(count, 0)) for count in counts)
+        name, unseen = names.join(rollout, tag, names.SUCCESS), names.join(rollout, tag, names.success_on(names.UNSEEN))
         found[tag] = TagSuccess(
             success=_estimate(row, name, (levels or {}).get(tag)),
             unseen=_estimate(row, unseen, num_unseen) if unseen in row else None,
@@ -72,10 +73,11 @@ def success_by_tag(
     return found
 
 
-def _estimate(row: Mapping[str, Any], name: str, num_levels: int | None) -> Estimate:
-    if f"{name}_low" in row:
-        return Estimate(row[name], row[f"{name}_low"], row[f"{name}_high"])
-    return wilson(row[name], num_levels) if num_levels else unknown_interval(row[name])
+def _estimate(row: Mapping[str, Any], name: str, num_trials: int | None) -> Estimate:
+    low, high = names.interval_ends(name)
+    if low in row:
+        return Estimate(row[name], row[low], row[high])
+    return wilson(row[name], num_trials) if num_trials else unknown_interval(row[name])
 
 
 def mean_success(row: Mapping[str, Any], levels: Mapping[str, int] | None = None) -> Estimate | None:

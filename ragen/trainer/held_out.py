@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from itertools import islice
 
 from ragen.llm_agent.metrics import success
+from ragen.tracking import names
 from ragen.types import Episode, Metrics
 
 BYTES = 8
@@ -63,10 +64,11 @@ def held_out_metrics(episodes: Sequence[Episode], played: PlayedLevels) -> Metri
         return metrics
     for tag in dict.fromkeys(episode.tag for episode in episodes):
         members = [episode for episode in episodes if episode.tag == tag and not episode.status.is_fault]
-        for kind, is_seen in (("unseen", False), ("seen", True)):
-            chosen = [episode for episode in members if (episode in played) == is_seen]
-            metrics[f"{tag}/levels_{kind}"] = float(len({episode.group_id for episode in chosen}))
+        for novelty in names.NOVELTIES:
+            chosen = [episode for episode in members if (episode in played) == (novelty == names.SEEN)]
+            metrics[names.join(tag, names.num_levels(novelty))] = float(len({episode.group_id for episode in chosen}))
             if chosen:
-                found, name = success(chosen), f"{tag}/success_{kind}"
-                metrics |= {name: found.mean, f"{name}_low": found.low, f"{name}_high": found.high}
+                found, name = success(chosen), names.join(tag, names.success_on(novelty))
+                low, high = names.interval_ends(name)
+                metrics |= {name: found.mean, low: found.low, high: found.high}
     return metrics

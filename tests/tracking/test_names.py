@@ -26,6 +26,12 @@ def test_a_metric_by_tag_is_not_one_of_its_kin():
     assert names.by_tag(row, names.TRAIN, names.SUCCESS) == {}
 
 
+def test_success_on_unseen_levels_has_its_count_and_interval():
+    assert [names.success_on(kind) for kind in names.NOVELTIES] == ["success_unseen", "success_seen"]
+    assert names.num_levels(names.UNSEEN) == "levels_unseen"
+    assert names.interval_ends(names.success_on(names.SEEN)) == ("success_seen_low", "success_seen_high")
+
+
 def test_buckets_are_sorted_by_their_number():
     row = [f"grad_norm/bucket_{name}/task" for name in (10, 2, 1, "x")] + ["grad_norm/all/task"]
     row += ["grad_norm_prefilter/bucket_3/task"]
