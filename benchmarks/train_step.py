@@ -254,7 +254,7 @@ def main() -> None:
     for algorithm in args.algorithms:
         overrides = overrides_of(algorithm, args)
         with open_trainer(load_config(CONFIGS[args.env], overrides), args) as trainer:
-            contenders: dict[str, Step] = {algorithm: trainer.measure}
+            contenders: dict[str, Step] = {algorithm: trainer.timed_step}
             if args.trl_python and algorithm == "grpo":
                 with open_trl(args, overrides) as trl_step:
                     rounds = measure(contenders | {"TRL": trl_step}, args.repeats)

@@ -87,7 +87,7 @@ class BenchTrainer(AgentTrainer):
         self.episodes = self.synthetic or played
         return self.episodes
 
-    def measure(self, step: int) -> Measured:
+    def timed_step(self, step: int) -> Measured:
         device = self.workers.actor.device.type
         reset_peak(device)
         cpu_started = time.process_time()

@@ -137,7 +137,7 @@ def profile(trainer: BenchTrainer, num_lines: int = 25) -> list[str]:
             return update(batch, step=step)
 
     trainer.workers.update_actor = profiled  # type: ignore[method-assign]
-    trainer.measure(1)
+    trainer.timed_step(1)
     trainer.workers.update_actor = update  # type: ignore[method-assign]
     events = sorted(trace.key_averages(), key=lambda event: -event.self_device_time_total)
     total = sum(event.self_device_time_total for event in events)

@@ -34,8 +34,6 @@ from ragen.tracking.names import without_times
 from ragen.tracking.rundir import read_metrics
 from ragen.trainer.checkpoint import named_checkpoint
 
-"""Metrics that are read off a clock."""
-
 POLL_S = 0.005
 FORK = get_context("fork")
 
@@ -167,7 +165,10 @@ def _start(config_name: str, changes: Sequence[str], config_dir: str | None, run
 
 
 def _finish(process: ForkProcess, run: Path) -> None:
-    process.join()
+    try:
+        process.join()
+    finally:  # whoever interrupts this leaves no run behind
+        process.kill()
     if process.exitcode:
         raise RagenError(f"the training run failed:\n{_tail(run)}")
 

@@ -61,7 +61,7 @@ BAD = {
     "trainer.resume_mode=resume_path": "needs the path of a global_step_<N> folder",
     "trainer.resume_from_path=a/global_step_2": "Set resume_mode=resume_path",
     "trainer.resume_mode=resume_path trainer.resume_from_path=a/global_step_2": "has no actor folder",
-    f"{ACTOR}.checkpoint.save_contents=[optimizer]": "No checkpoint without weights",
+    f"{ACTOR}.checkpoint.save_contents=[optimizer]": "no checkpoint without weights",
     f"{ACTOR}.checkpoint.load_contents=[model]": "leave load_contents out",
     # what this version cannot do
     "trainer.nnodes=2": "ray_kwargs.ray_init.address=auto",
