@@ -23,7 +23,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
-from multiprocessing import get_context
+from multiprocessing import active_children, get_context
 from multiprocessing.context import ForkProcess
 from pathlib import Path
 from typing import Any
@@ -83,7 +83,7 @@ def verify_resume(
 
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     start = partial(_start, config_name, changes, config_dir)
-    with tempfile.TemporaryDirectory(prefix="ragen-verify-resume-") as temporary:
+    with tempfile.TemporaryDirectory(prefix="ragen-verify-resume-") as temporary, _ending_runs():
         folder = keep or Path(temporary)
         if kills:
             found, how = verify_often(start, folder, num_kills=kills, seed=seed), f"{kills} kills"
@@ -164,11 +164,19 @@ def _start(config_name: str, changes: Sequence[str], config_dir: str | None, run
     return process
 
 
-def _finish(process: ForkProcess, run: Path) -> None:
+@contextmanager
+def _ending_runs() -> Iterator[None]:
+    """Whoever interrupts this leaves no run behind."""
     try:
-        process.join()
-    finally:  # whoever interrupts this leaves no run behind
-        process.kill()
+        yield
+    finally:
+        for process in active_children():
+            process.kill()
+            process.join()
+
+
+def _finish(process: ForkProcess, run: Path) -> None:
+    process.join()
     if process.exitcode:
         raise RagenError(f"the training run failed:\n{_tail(run)}")
 

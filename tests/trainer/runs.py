@@ -22,7 +22,7 @@ from ragen.tracking.episodes import read_episodes
 from ragen.tracking.lock import LOCK
 from ragen.tracking.names import without_times
 from ragen.tracking.rundir import read_metrics, read_status
-from ragen.types import Episode
+from ragen.types import Episode, Status, Turn
 
 REPOSITORY = Path(__file__).parents[2]
 
@@ -157,3 +157,16 @@ def kill_when(process: subprocess.Popen[str], is_time: Callable[[], bool], *, ti
 def has_logged(root: Path, step: int) -> bool:
     path = root / "metrics.jsonl"
     return path.exists() and any(record["step"] >= step for record in read_metrics(path))
+
+
+def episode(member: int, rewards: list[float], *, group_id: int = 0, tag: str = "Lake") -> Episode:
+    """A failed episode with a turn for each reward."""
+    turns = [
+        Turn(
+            user="go", prompt_ids=[1, 2], response_ids=[3], logprobs=[-1.0], text="x", stop_reason="stop", reward=reward
+        )
+        for reward in rewards
+    ]
+    return Episode(
+        tag=tag, env_type="lake", group_id=group_id, member=member, seed=0, turns=turns, status=Status.FAILED
+    )

@@ -6,8 +6,8 @@ import torch
 
 from ragen.learners.batch import make_batch
 from ragen.trainer.scoring import _add_turns, data_metrics, drawn_samples, samples_of
-from ragen.types import Episode, Group, Sample, Status, Turn
-from tests.trainer.runs import LAKE, small_config
+from ragen.types import Group, Sample
+from tests.trainer.runs import LAKE, episode, small_config
 
 
 def sample(member: int, *, rewards: list[float], states: list[str]) -> Sample:
@@ -52,18 +52,6 @@ def test_the_measured_samples_are_drawn_anew_by_every_seed():
     assert drawn_samples(5, seed=1) == [0, 1, 2, 3, 4]
     counts = Counter(index for seed in range(1000) for index in drawn_samples(16, seed=seed))
     assert all(400 < counts[index] < 600 for index in range(16))  # half of 1000, five standard deviations
-
-
-def episode(member: int, rewards: list[float], *, group_id: int = 0, tag: str = "Lake") -> Episode:
-    turns = [
-        Turn(
-            user="go", prompt_ids=[1, 2], response_ids=[3], logprobs=[-1.0], text="x", stop_reason="stop", reward=reward
-        )
-        for reward in rewards
-    ]
-    return Episode(
-        tag=tag, env_type="lake", group_id=group_id, member=member, seed=0, turns=turns, status=Status.FAILED
-    )
 
 
 def test_every_turn_of_an_episode_carries_its_whole_score_in_the_limited_modes(tmp_path):

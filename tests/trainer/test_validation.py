@@ -5,19 +5,8 @@ import math
 import pytest
 
 from ragen.trainer.validation import mean_metrics, reward_statistics
-from ragen.types import Episode, Status, Turn
-
-
-def episode(member: int, rewards: list[float], *, group_id: int = 0, tag: str = "Lake") -> Episode:
-    turns = [
-        Turn(
-            user="go", prompt_ids=[1, 2], response_ids=[3], logprobs=[-1.0], text="x", stop_reason="stop", reward=reward
-        )
-        for reward in rewards
-    ]
-    return Episode(
-        tag=tag, env_type="lake", group_id=group_id, member=member, seed=0, turns=turns, status=Status.FAILED
-    )
+from ragen.types import Status
+from tests.trainer.runs import episode
 
 
 def test_tries_at_one_level_are_compared_with_each_other():

@@ -3,13 +3,17 @@
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
+import time
+from pathlib import Path
 
 import pytest
 from safetensors.torch import load_file, save_file
 
 from ragen.cli import main
+from ragen.tracking.rundir import read_status
 from ragen.trainer.verify_resume import compare
 from tests.trainer.runs import BANDIT, LAKE, REPOSITORY, SMALL, Run, train
 
@@ -117,3 +121,20 @@ def test_two_hundred_kills_change_nothing(changes):
 def test_a_run_that_cannot_train_shows_its_own_words():
     short = "actor_rollout_ref.rollout.max_model_len=60"
     assert "exceeds max_model_len=60" in prove(*BANDIT, short, exit_code=1)
+
+
+def test_an_interrupt_leaves_no_run_behind(tmp_path):
+    run = tmp_path / "both" / "straight"
+    command = [sys.executable, "-m", "ragen.cli", "verify-resume", *SMALL, *BANDIT, GRPO, "--steps", "5000"]
+    endless = ["trainer.early_stop.variance_window=0", "actor_rollout_ref.rollout.rollout_filter_empty_stop_steps=0"]
+    command += [*endless, "--keep", str(run.parent)]
+    with subprocess.Popen(command, cwd=REPOSITORY, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as parent:
+        while not (run / "metrics.jsonl").exists():
+            assert parent.poll() is None
+            time.sleep(0.05)
+        [child] = Path(f"/proc/{parent.pid}/task/{parent.pid}/children").read_text().split()
+        parent.send_signal(signal.SIGINT)  # to the command alone, not to the process group as a terminal does
+        _, errors = parent.communicate(timeout=60)
+    assert (parent.returncode, errors.splitlines()[-1]) == (130, "Interrupted.")
+    assert not Path(f"/proc/{child}").exists()
+    assert read_status(run)["state"] == "running", "it was ended, it did not come to its end"
