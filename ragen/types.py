@@ -80,6 +80,11 @@ class Turn:
     """Numbers the environment reported, last action wins."""
 
     @property
+    def is_invalid(self) -> bool:
+        """The reply named an unknown action or none, which the format penalty is for; False where a fault cut it."""
+        return bool(self.info.get("manager_invalid_action"))
+
+    @property
     def has_entropies(self) -> bool:
         """The entropy behind every token is known."""
         return len(self.entropies) == len(self.response_ids)
@@ -183,3 +188,5 @@ class Sample:
     """[turns] The state in which each reply was given."""
     turn_rewards: list[float] = field(default_factory=list)
     """[turns] Reward and penalty of each turn itself."""
+    turn_is_invalid: list[bool] = field(default_factory=list)
+    """[turns] Whether each reply named an unknown action or none."""

@@ -151,4 +151,5 @@ def _sample(episode: Episode, turns: list[Turn], score: float, use_turn_scores: 
         turn_scores=turn_scores,
         turn_states=[turn.observation for turn in turns],
         turn_rewards=[turn.reward + turn.penalty for turn in turns],
+        turn_is_invalid=[turn.is_invalid for turn in turns],
     )

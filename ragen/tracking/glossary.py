@@ -22,6 +22,7 @@ PLACEHOLDERS = {
     "tag": r"(?!truncation/|faults/)[\w.+-]+",
     "info": r"[A-Za-z_]\w*",
     "k": r"\d+",
+    "turn": r"[1-9]\d*",
     "bucket": rf"{names.ALL_SAMPLES}|bucket_\d+",
     "p": f"{names.GRADIENTS}|{names.PREFILTER_GRADIENTS}",
     "component": "|".join(names.LOSSES),

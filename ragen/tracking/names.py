@@ -27,6 +27,8 @@ KL_TO_REFERENCE = ("actor/kl_loss", "actor/reward_kl_penalty")
 PPO_KL = "actor/ppo_kl"
 ENTROPIES = ("actor/entropy", "actor/entropy_loss")
 SKIPPED_STEPS = "skipped_steps"
+INVALID = "manager_invalid_action"
+VALID_MINUS_INVALID = "incentive/valid_minus_invalid"
 SFT_TRAIN_LOSS, SFT_VAL_LOSS = "sft/train_loss", "sft/val_loss"
 
 # What differs from run to run on the same machine: <prefix>/<stage>.
@@ -117,6 +119,11 @@ def num_levels(novelty: str) -> str:
 def interval_ends(name: str) -> tuple[str, str]:
     """ "success" -> ("success_low", "success_high")"""
     return f"{name}_low", f"{name}_high"
+
+
+def turn_entropy(turn: int) -> str:
+    """entropy/turn_1: of the first turn"""
+    return f"entropy/turn_{turn}"
 
 
 # --- signs of collapse ----------------------------------------------------------------------------------------------

@@ -27,6 +27,7 @@ from ragen.trainer.early_stop import EarlyStop
 from ragen.trainer.ending import Cause, Ending, compose, ended_by, finished, stopped
 from ragen.trainer.gradient_runs import GradientRuns
 from ragen.trainer.held_out import PlayedLevels
+from ragen.trainer.incentives import incentive_metrics
 from ragen.trainer.recorder import Recorder
 from ragen.trainer.scoring import Scorer
 from ragen.trainer.signals import Signals
@@ -180,7 +181,7 @@ class AgentTrainer:
         self.played.add(episodes)
         groups, kept = self.filter(episodes)
         stop = self.early_stop.after_filter(names.with_prefix(names.FILTER, kept.metrics))
-        metrics = self.measure(step, episodes, kept)
+        metrics = self.measure(step, episodes, groups, kept)
         batch, scored = self.score(step, kept) if kept.kept else (None, {})
         num_tokens = batch.num_tokens if batch else 0
         outcome = StepOutcome(step=step, metrics=metrics | scored, stop=stop, num_tokens=num_tokens)
@@ -238,9 +239,10 @@ class AgentTrainer:
         with self.timers("filter"):
             return groups, self.rollout_filter(groups)
 
-    def measure(self, step: int, episodes: Sequence[Episode], kept: FilterResult) -> Metrics:
+    def measure(self, step: int, episodes: Sequence[Episode], groups: Sequence[Group], kept: FilterResult) -> Metrics:
         """What a rollout and its filter look like."""
         metrics = names.with_prefix(names.TRAIN, rollout_metrics(episodes))
+        metrics |= incentive_metrics(groups, use_turn_scores=self.config.agent_proxy.use_turn_scores)
         if self.collapse_detector.is_due(step):
             with self.timers("collapse_metrics"):
                 metrics |= self.collapse_detector(episodes, step=step)

@@ -22,6 +22,7 @@ from ragen.learners.batch import Batch, make_batch
 from ragen.llm_agent.ctx_manager import to_samples
 from ragen.seeding import Rng
 from ragen.tracking.names import TRAIN, with_prefix
+from ragen.trainer.incentives import invalid_advantages
 from ragen.types import Group, Metrics, Sample
 from ragen.workers.base import Workers
 
@@ -68,6 +69,8 @@ class Scorer:
         with self.timer("adv"):
             metrics |= self._rewards(batch)
             metrics |= _advantages(batch, samples, self.config, kept_ratio)
+            assert batch.advantages is not None
+            metrics |= invalid_advantages(batch.advantages, batch.mask, samples)
         return batch, metrics | data_metrics(batch)
 
     def score_for_analysis(self, groups: Sequence[Group], kept_ratio: float) -> Batch:
