@@ -251,7 +251,7 @@ def prepare_trl(setup: Setup) -> Callable[[], Played] | None:
         assert not seat.error, seat.error
     rows = []
     for index, seat in enumerate(seats):
-        system = system_message(seat, action_sep=agent.action_sep, max_actions_per_turn=agent.max_actions_per_turn)
+        system = system_message(seat, agent)
         prompt = [{"role": "system", "content": system}, {"role": "user", "content": ""}]
         rows.append({"prompt": prompt, "seat": index})
     grpo.parse_response = call_act

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ragen.config.hints import explain_unknown_override
+from ragen.config.hints import explain_unknown_override, has_key
 from ragen.config.schema import Config
 from ragen.config.strict import build_dataclass, did_you_mean, shorten
 from ragen.config.validate import validate
@@ -17,6 +17,9 @@ CONFIG_DIR = Path(__file__).resolve().parents[2] / "config"
 
 TAG_TABLE = "envs"  # part of every config, not a config by itself
 
+WITHOUT_KEY: dict[str, Any] = {"agent_proxy": {"example_answer": False}}
+"""What versions without a key did, where base does otherwise: a stored configuration without it means this."""
+
 
 def load_config(
     config_name: str = "base", overrides: Sequence[str] = (), config_dir: str | Path | None = None
@@ -26,13 +29,20 @@ def load_config(
 
 
 def load_run_config(overrides: Sequence[str], run: str | Path) -> Config:
-    """The configuration of a run directory; keys that its version did not have take the values of base."""
+    """The configuration of a run directory; keys that it lacks mean what its version did: WITHOUT_KEY, or base."""
     return build_config(compose_run(overrides, run))
 
 
 def compose_run(overrides: Sequence[str], run: str | Path) -> dict[str, Any]:
-    """The tree of a run directory, like `compose`."""
-    return _filled(compose("config", overrides, run), compose("base"))
+    """The tree of a run directory, like `compose`; overrides may also set keys that its version did not have."""
+    base, stored = compose("base"), compose("config", (), run)
+    words = [word if _is_known(word, stored) or not _is_known(word, base) else f"+{word}" for word in overrides]
+    return _filled(as_meant(compose("config", words, run) if words else stored), base)
+
+
+def as_meant(stored: Mapping[str, Any]) -> dict[str, Any]:
+    """The tree of a config.yaml, with what its version did where it lacks a key and base does otherwise."""
+    return _filled(stored, WITHOUT_KEY)
 
 
 def build_config(data: Mapping[str, Any]) -> Config:
@@ -127,6 +137,10 @@ def check_syntax(overrides: Sequence[str]) -> None:
             raise ConfigError(
                 f"{key}: the value {value!r} holds a comma. A text is written {quoted}, a list {key}=[{value}]"
             )
+
+
+def _is_known(override: str, tree: Mapping[str, Any]) -> bool:
+    return has_key(tree, override.partition("=")[0].strip())
 
 
 def _filled(data: Mapping[str, Any], base: Mapping[str, Any]) -> dict[str, Any]:

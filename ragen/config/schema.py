@@ -80,6 +80,7 @@ class AgentProxyConfig:
     max_turn: Annotated[Count, "Most turns (model replies) of an episode."]
     action_sep: Annotated[Name, "Separates the actions of one answer, for example ||."]
     max_actions_per_turn: Annotated[Count, "Most actions taken from one answer."]
+    example_answer: Annotated[bool, "The prompt shows a finished answer, made of actions drawn from the level's seed."]
     use_turn_scores: Annotated[bool, "Reward each turn at its end instead of the sum at the end of the episode."]
     enable_think: Annotated[bool, "Replies hold a thought before the answer."]
     reward_normalization: RewardNormalizationConfig
@@ -136,7 +137,7 @@ class CollapseDetectionConfig:
 class EnvTag:
     """One row of custom_envs. The last four fields have defaults, so that a new tag is four lines."""
 
-    env_type: Annotated[str, "Name of the environment in ragen.env.registry."]
+    env_type: Annotated[Name, "Name of the environment in ragen.env.registry."]
     max_actions_per_traj: Annotated[Count, "Most actions of an episode."]
     env_instruction: Annotated[str, "The task in a few sentences, for the system message."]
     max_tokens: Annotated[Count, "Length of a reply as told to the model; the limit is rollout.response_length."]

@@ -37,9 +37,7 @@ class CtxManager:
         self.response_length, self.max_model_len = response_length, max_model_len
 
     def system(self, seat: Seat) -> str:
-        return system_message(
-            seat, action_sep=self.agent.action_sep, max_actions_per_turn=self.agent.max_actions_per_turn
-        )
+        return system_message(seat, self.agent)
 
     def next_prompt(self, seat: Seat, episode: Episode, context_ids: list[int]) -> Prompt:
         """The prompt of the next turn; it may exceed `max_prompt`. `context_ids`: the last prompt and its reply."""

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from ragen.config.schema import AgentProxyConfig
 from ragen.llm_agent.es_manager import Seat
+from ragen.llm_agent.parsing import ANSWER, parse_reply
+from ragen.seeding import Rng
 from ragen.types import Turn
 
 ASSISTANT = "You are a helpful assistant."
@@ -12,20 +15,57 @@ FORMATS = {
     False: "<answer>your actions</answer>",
 }
 """enable_think -> the required form of a reply."""
+LONGEST_EXAMPLE = 3
+"""Most actions of the example answer."""
 
 
-def system_message(seat: Seat, *, action_sep: str, max_actions_per_turn: int) -> str:
-    """The task, the symbols, the actions and the budget."""
+def system_message(seat: Seat, agent: AgentProxyConfig) -> str:
+    """The task, the symbols, the actions, the budget and an example of an answer."""
     names = ", ".join(seat.actions.values())
     budget = seat.spec.max_actions_per_traj
     if budget == 1:
         limits = "You have 1 action."
-    elif max_actions_per_turn == 1:
+    elif agent.max_actions_per_turn == 1:
         limits = f"You have {budget} actions, one per answer."
     else:
-        limits = f"You have {budget} actions, at most {max_actions_per_turn} per answer, separated by {action_sep}."
-    lines = [ASSISTANT, seat.spec.env_instruction.strip(), seat.notes.strip(), f"Actions: {names}. {limits}"]
+        most = agent.max_actions_per_turn
+        limits = f"You have {budget} actions, at most {most} per answer, separated by {agent.action_sep}."
+    lines = [
+        ASSISTANT,
+        seat.spec.env_instruction.strip(),
+        seat.notes.strip(),
+        f"Actions: {names}. {limits}",
+        example_line(example_actions(seat, agent), action_sep=agent.action_sep) if agent.example_answer else "",
+    ]
     return "\n".join(line for line in lines if line)
+
+
+def example_line(actions: list[str], *, action_sep: str) -> str:
+    """The sentence that shows a finished answer; empty without actions.
+
+    ["Right", "Down"] -> "An answer looks like <answer>Right || Down</answer>."
+    """
+    return f"An answer looks like {f' {action_sep} '.join(actions).join(ANSWER)}." if actions else ""
+
+
+def example_actions(seat: Seat, agent: AgentProxyConfig) -> list[str]:
+    """Actions of the level, drawn from its seed: the same for its whole group, and no hint at its solution.
+
+    Two or three where an answer may hold as many, so that the separator is seen; none where no name can be answered
+    with, because it holds the separator or a tag.
+    """
+    usable = [name.strip() for name in seat.actions.values() if _can_be_answered(name.strip(), agent.action_sep)]
+    if not usable:
+        return []
+    rng = Rng(seat.seed, "example_answer")
+    most = min(agent.max_actions_per_turn, LONGEST_EXAMPLE, seat.spec.max_actions_per_traj)
+    fewest = min(2, most)
+    return [rng.choice(usable) for _ in range(fewest + rng.below(most - fewest + 1))]
+
+
+def _can_be_answered(name: str, action_sep: str) -> bool:
+    read = parse_reply(name.join(ANSWER), enable_think=False, action_sep=action_sep, max_actions=2)
+    return read.actions == [name]
 
 
 def user_message(seat: Seat, turns: list[Turn], *, enable_think: bool) -> str:

@@ -7,7 +7,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
-from ragen.config.load import to_dict
+from ragen.config.load import WITHOUT_KEY, as_meant, to_dict
 from ragen.config.schema import Config
 from ragen.errors import ConfigError, FileError
 from ragen.files import flatten, read_yaml
@@ -84,15 +84,17 @@ def compare(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
     """`key: before -> now` of the keys with two values.
 
     A key that only one side knows is of another version of ragen, unless it is an option of an environment that is
-    played: options that are left out are not written down.
+    played: options that are left out are not written down. A key of WITHOUT_KEY has its old value there.
     """
-    old, new = flatten(before), flatten(now)
+    old, new = flatten(as_meant(before)), flatten(now)
     keys = [key for key in new if key in old or _is_played(key, now, part="env_config.")]
     keys += [key for key in old if key not in new and _is_played(key, now, part="env_config.")]
     if new.get("seed.train") is None:  # drawn at the first start, and continued
         keys = [key for key in keys if key != "seed.train"]
     changed = [key for key in keys if old.get(key) != new.get(key) and key not in MODELS and _matters(key, now)]
-    return [f"{key}: {old.get(key)} -> {new.get(key)}" for key in changed]
+    implied = flatten(WITHOUT_KEY).keys() - flatten(before).keys()
+    notes = {key: f" (older than this key: {key}={old[key]} continues it as it was)" for key in implied}
+    return [f"{key}: {old.get(key)} -> {new.get(key)}{notes.get(key, '')}" for key in changed]
 
 
 def _matters(key: str, config: Mapping[str, Any]) -> bool:

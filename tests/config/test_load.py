@@ -338,3 +338,26 @@ def test_the_config_of_an_older_run_takes_new_keys_from_base(tmp_path: Path):
     assert (config.trainer.test_freq, config.trainer.save_freq, config.trainer.console) == (7, 3, "compact")
     with pytest.raises(ConfigError, match=r"missing .*Build on a whole"):
         load_config("config", config_dir=tmp_path)
+
+
+def older_run(folder: Path, *missing: str) -> Path:
+    """A run directory whose version did not have these keys of agent_proxy."""
+    tree = to_dict(load_config("base"))
+    for key in missing:
+        del tree["agent_proxy"][key]
+    (folder / "config.yaml").write_text(json.dumps(tree))
+    return folder
+
+
+def test_a_run_from_before_the_example_answer_is_read_as_without_it(tmp_path: Path):
+    run = older_run(tmp_path, "example_answer")
+    assert not load_run_config([], run).agent_proxy.example_answer
+    assert load_run_config(["agent_proxy.example_answer=True"], run).agent_proxy.example_answer
+
+
+def test_what_a_run_stored_counts_and_unknown_keys_stay_unknown(tmp_path: Path):
+    tree = to_dict(load_config("base", ["agent_proxy.example_answer=True"]))
+    (tmp_path / "config.yaml").write_text(json.dumps(tree))
+    assert load_run_config([], tmp_path).agent_proxy.example_answer
+    with pytest.raises(ConfigError, match=r"agent_proxy\.exampel_answer: unknown key"):
+        load_run_config(["agent_proxy.exampel_answer=True"], tmp_path)

@@ -54,6 +54,10 @@ def test_a_sample_of_wrong_overrides_is_refused_in_one_line():
     assert list(filter(None, map(complaint, random.Random(0).sample(LISTED, 30)))) == []
 
 
+def test_a_tag_that_is_not_played_names_its_environment_too():
+    assert complaint("custom_envs.Bandit.env_type=''") == ""
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("chunk", range(NUM_CHUNKS))
 def test_every_wrong_override_is_refused_in_one_line(chunk: int):

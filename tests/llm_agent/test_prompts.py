@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from statistics import fmean
+
 import pytest
 
+from ragen.config import load_config
 from ragen.engine.scripted import ScriptedEngine
+from ragen.llm_agent.es_manager import EsManager
+from ragen.llm_agent.parsing import parse_reply
+from ragen.llm_agent.policies import play_policy
+from ragen.llm_agent.prompts import example_actions, example_line, system_message
 from ragen.types import Status
 from tests.llm_agent.counting import (
     CountingEnv,
     answer,
+    make_agent,
     make_seats,
     make_tag,
     play,
@@ -62,3 +71,89 @@ def test_without_thoughts_only_an_answer_is_asked_for():
     assert episode.status is Status.SOLVED
     assert "Reply with <answer>your actions</answer>" in episode.turns[0].user
     assert episode.turns[0].text == "<answer>Up || Up</answer>"
+
+
+# The example answer
+
+
+def examples(
+    num_levels: int = 200, *, names: tuple[str, ...] = ("Up", "Down", "Break"), max_actions: int = 6, **agent
+) -> list[list[str]]:
+    """The actions of the examples of many levels of an environment with these actions."""
+    [seat] = make_seats(make_tag(max_actions=max_actions)).reset(0)
+    seat.actions = dict(enumerate(names))
+    found = []
+    for seed in range(num_levels):
+        seat.seed = seed
+        found.append(example_actions(seat, make_agent(**agent)))
+    return found
+
+
+def test_the_prompt_ends_with_a_finished_answer_when_it_is_asked_for():
+    plain, shown = (play(answer("Up"), example_answer=is_shown).system for is_shown in (False, True))
+    [line] = shown.removeprefix(plain).strip().splitlines()
+    actions = examples(8)[7]  # of level 7, which is played
+    assert line == example_line(actions, action_sep="||")
+    assert f"<answer>{' || '.join(actions)}</answer>" in line
+
+
+def test_an_example_is_read_as_the_actions_it_shows():
+    line = example_line(["Right", "Down"], action_sep=";")
+    assert parse_reply(line, enable_think=False, action_sep=";", max_actions=2).actions == ["Right", "Down"]
+
+
+@pytest.mark.parametrize(
+    ("per_turn", "budget", "counts"), [(1, 9, {1}), (2, 9, {2}), (5, 9, {2, 3}), (5, 1, {1}), (5, 2, {2})]
+)
+def test_an_example_is_as_long_as_an_answer_may_be_and_shows_the_separator_where_it_can(per_turn, budget, counts):
+    found = examples(max_actions=budget, max_actions_per_turn=per_turn)
+    assert {len(actions) for actions in found} == counts
+
+
+def test_examples_differ_between_levels_and_use_every_action():
+    found = examples()
+    assert len(set(map(tuple, found))) == 9
+    assert {name for actions in found for name in actions} == {"Up", "Down", "Break"}
+
+
+def test_names_that_no_answer_can_hold_are_not_shown():
+    names = ("left || right", "say </answer>", "<think>", "go, then stop")
+    assert {name for actions in examples(names=names) for name in actions} == {"go, then stop"}
+    assert examples(1, names=names[:2]) == [[]]
+    [seat] = make_seats().reset(0)
+    seat.actions = {1: names[0]}
+    with_example, without = (system_message(seat, make_agent(example_answer=shown)) for shown in (True, False))
+    assert with_example == without
+
+
+def test_a_group_shares_its_example_over_all_turns_and_another_level_has_another():
+    seats = make_seats(num_groups=4, group_size=3)
+    engine = ScriptedEngine(script(answer("Up"), answer("Down")))
+    episodes = rollout(engine, seats=seats, agent=make_agent("single_turn", example_answer=True))
+    systems = [{episode.system for episode in episodes if episode.group_id == group} for group in range(4)]
+    assert [len(found) for found in systems] == [1, 1, 1, 1]
+    assert len(set.union(*systems)) > 1
+    assert all(len(episode.turns) > 1 for episode in episodes)  # one system message serves all of them
+
+
+def test_the_example_says_nothing_about_the_solution():
+    config = load_config(
+        "_1_bandit",
+        ["agent_proxy.example_answer=True", "es_manager.train.env_groups=400", "es_manager.train.group_size=1"],
+    )
+    environments = EsManager(config.es_manager.train, config.custom_envs)
+    episodes = play_policy(config, environments, noise=0.0, base_seed=0)
+    shown = [f"<answer>{episode.turns[0].executed[0]}</answer>" in episode.system for episode in episodes]
+    assert 0.4 < fmean(shown) < 0.6  # of two arms
+
+
+@pytest.mark.parametrize("tag", ["Bandit", "BanditTest", "SimpleSokoban", "CoordFrozenLake"])
+def test_every_environment_gets_a_valid_example(tag):
+    overrides = [f"es_manager.train.env_configs.tags=[{tag}]"]
+    config = load_config("base", [*overrides, "agent_proxy.max_actions_per_turn=3"])
+    agent = replace(config.agent_proxy, example_answer=True)
+    for seat in EsManager(config.es_manager.train, config.custom_envs).reset(3):
+        shown = system_message(seat, agent).removeprefix(system_message(seat, replace(agent, example_answer=False)))
+        read = parse_reply(shown, enable_think=False, action_sep="||", max_actions=3)
+        assert read.is_parsed and read.num_cut == 0
+        assert set(read.actions) <= set(seat.actions.values())

@@ -98,6 +98,17 @@ def test_a_run_of_a_version_without_a_key_of_the_environments_is_continued(finis
     assert "env_config.action_space_start: None -> 2" in refused(run, GRPO, option, env=BANDIT)
 
 
+def test_a_run_from_before_the_example_answer_is_continued_without_it(finished_bandit, tmp_path):
+    run = shutil.copytree(finished_bandit.path, tmp_path / "run")
+    settings = yaml.safe_load((run / "config.yaml").read_text())
+    del settings["agent_proxy"]["example_answer"]
+    (run / "config.yaml").write_text(yaml.safe_dump(settings))
+    message = refused(run, GRPO, "agent_proxy.example_answer=True", env=BANDIT)
+    assert "agent_proxy.example_answer: False -> True (older than this key: agent_proxy.example_answer=False" in message
+    longer = ["agent_proxy.example_answer=False", "trainer.total_training_steps=3"]
+    assert plan_start(small_config(run, GRPO, *longer)).step == 2
+
+
 def test_by_path_other_settings_are_printed_and_accepted(finished_bandit, tmp_path, capsys):
     path = f"trainer.resume_from_path={finished_bandit.path / 'global_step_2'}"
     changes = ["seed.train=4", "trainer.total_training_steps=3", "trainer.resume_mode=resume_path", path]
