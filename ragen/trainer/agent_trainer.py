@@ -128,7 +128,8 @@ class AgentTrainer:
         if resumed is not None and not self.gradients.is_probe:
             self.complete(resumed)
             if resumed.stop:
-                return stopped(resumed.stop, self.config, signs_of_step(self.run.path, self.start_step))
+                seen = signs_of_step(self.run.path, self.start_step)
+                return stopped(resumed.stop, self.config, seen, read_metrics(self.run.path))
         for step in range(self.gradients.first_step, trainer.total_training_steps + 1):
             outcome = self.step(step)
             with self.signals.held():
@@ -136,7 +137,7 @@ class AgentTrainer:
             if self.gradients.is_exit(step):
                 return finished("exit_after_gradient_analysis")
             if outcome.stop:
-                return stopped(outcome.stop, self.config, signs)
+                return stopped(outcome.stop, self.config, signs, read_metrics(self.run.path))
         return finished(signs=signs.get("train"))
 
     def complete(self, outcome: StepOutcome) -> None:

@@ -25,6 +25,7 @@ from ragen.tracking.console_tracker import show_estimate
 from ragen.tracking.rundir import State, read_metrics, read_status
 from ragen.tracking.validation import read_validation, success_by_tag
 from ragen.trainer.checkpoint import find_best, named_checkpoint
+from ragen.trainer.stop_cause import OTHERWISE, REMEDIES, find_stop_cause
 from ragen.trainer.trouble import Signs, Trouble
 
 MAX_REASON = 400
@@ -36,16 +37,6 @@ TITLES: dict[State, str] = {
     "failed": "Failed",
     "running": "Running",
 }
-REMEDIES = {
-    "empty_filtered_steps": "Choose levels on which some replies succeed and some fail, or a milder filter "
-    "(actor_rollout_ref.rollout.rollout_filter_*).",
-    "reward_variance_collapse": "The policy gives the same replies whatever it sees. Try a smaller "
-    "actor_rollout_ref.actor.optim.lr, a KL loss (actor_rollout_ref.actor.use_kl_loss=True) or a filter "
-    "(rollout_filter_value=0.9).",
-    "low_validation_success": "Begin with easier levels or a model that was taught by `ragen sft`, or be more "
-    "patient: trainer.early_stop.low_success_patience.",
-}
-"""Rule of an early stop -> what to do."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -72,6 +63,8 @@ class Cause:
     """A sentence, without a full stop."""
     early_stop: str | None = None
     """The rule that ended it."""
+    diagnosis: str = ""
+    """What lies behind the rule, by a name of stop_cause.py; empty where nothing is known of it."""
     trouble: Trouble = field(default_factory=Trouble)
     """What the last rollout looked like, where nothing could be learned from it, or what the rule found."""
     signal: int = signal.SIGINT
@@ -115,6 +108,7 @@ class Ending:
         """What status.json says beside state, reason and step."""
         return {
             "exit_code": self.exit_code,
+            "cause": self.cause.diagnosis,
             "example": self.cause.trouble.example,
             "remedy": self.cause.trouble.remedy,
             "validation": [
@@ -144,8 +138,8 @@ def finished(reason: str = "all steps are done", *, signs: Signs | None = None) 
     return Cause(state=state, reason=f"{reason}, but {trouble.sentence}", trouble=trouble)
 
 
-def stopped(rule: str, config: Config, signs: Mapping[str, Signs]) -> Cause:
-    """An early stop in words. A trouble of the last rollout explains it better than the rule does."""
+def stopped(rule: str, config: Config, signs: Mapping[str, Signs], rows: Sequence[Mapping[str, Any]]) -> Cause:
+    """An early stop in words: the rule, a trouble that the last rollout had, and the cause that the metrics show."""
     is_validation = rule == "low_validation_success"
     seen = signs.get("val" if is_validation and "val" in signs else "train")
     reason, trouble = _rule_sentence(rule, config), seen.trouble if seen else None
@@ -153,8 +147,15 @@ def stopped(rule: str, config: Config, signs: Mapping[str, Signs]) -> Cause:
         reason += f", and in the last rollout {trouble.sentence}"
     else:
         example = "" if seen is None else seen.reply if is_validation else seen.rewards
-        trouble = Trouble(kind=rule, example=example, remedy=REMEDIES[rule])
-    return Cause(state="early_stopped", reason=f"{reason} ({rule})", early_stop=rule, trouble=trouble)
+        trouble = Trouble(kind=rule, example=example, remedy=REMEDIES[OTHERWISE[rule]])
+    reason += f" ({rule})"
+    cause = None if trouble.is_fault else find_stop_cause(rule, rows)
+    if cause is not None:
+        reason += f"; the cause: {cause.name} ({cause.evidence})"
+        is_formless = trouble.kind == "reply_format" and cause.name == "silence pays"
+        trouble = replace(trouble, remedy=f"{cause.remedy} {trouble.remedy}" if is_formless else cause.remedy)
+    diagnosis = cause.name if cause else ""
+    return Cause(state="early_stopped", reason=reason, early_stop=rule, diagnosis=diagnosis, trouble=trouble)
 
 
 def _rule_sentence(rule: str, config: Config) -> str:
@@ -213,6 +214,7 @@ def read_ending(run_dir: Path, *, total_steps: int) -> Ending | None:
         state=status["state"],
         reason=status["reason"] or "all steps are done",
         early_stop=status["early_stop"],
+        diagnosis=status.get("cause", ""),
         trouble=Trouble(example=status.get("example", ""), remedy=status.get("remedy", "")),
     )
     ending = compose(run_dir, cause, step=status["step"], total_steps=total_steps)

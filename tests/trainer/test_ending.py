@@ -60,6 +60,7 @@ def test_a_failing_environment_is_named_at_the_first_step_and_at_the_end(tmp_pat
     assert (status["state"], status["early_stop"]) == ("early_stopped", "empty_filtered_steps")
     assert status["reason"].startswith("the filter kept no group in 2 steps in a row, and in the last rollout the env")
     assert status["next"] == f"ragen show {tmp_path} --status env_error --limit 1"
+    assert status["cause"] == ""  # what failed is the environment, whatever the policy does
 
 
 def test_an_environment_that_fails_to_the_last_step_makes_no_green_run(tmp_path, monkeypatch):
@@ -77,7 +78,14 @@ def test_a_model_without_the_reply_format_is_shown_with_a_reply(tmp_path, capsys
     )
     assert "  example:    <think>" in said and "ragen sft" in said
     assert ending.exit_code == NOTHING_LEARNED
-    assert Run(tmp_path).status["state"] == "early_stopped"
+    status = Run(tmp_path).status
+    assert (status["state"], status["early_stop"], status["cause"]) == (
+        "early_stopped",
+        "low_validation_success",
+        "silence pays",
+    )
+    assert "; the cause: silence pays (in the last 2 validations 100% of turns were invalid" in status["reason"]
+    assert status["remedy"].startswith("Make an invalid reply cost more") and "response_length" in status["remedy"]
 
 
 def test_steps_that_never_trained_end_with_an_exit_code_also_at_the_last_step(tmp_path):
@@ -91,6 +99,7 @@ def test_equal_rewards_are_shown(tmp_path, capsys, monkeypatch):
     ending = fit(tmp_path, *filters, "es_manager.format_penalty=0")
     assert ending.cause.trouble.kind == "equal_rewards"
     assert "example:    group 0: 0.5 0.5 0.5 0.5; group 1: 0.5" in capsys.readouterr().out
+    assert Run(tmp_path).status["cause"] == ending.cause.diagnosis == "all fail"
     assert ending.exit_code == NOTHING_LEARNED
 
 
@@ -186,7 +195,7 @@ def test_the_end_is_said_also_where_it_cannot_be_written_down(tmp_path, capsys, 
 def test_every_rule_has_its_sentence_and_a_remedy(tmp_path):
     config = small_config(tmp_path)
     for rule in ("empty_filtered_steps", "reward_variance_collapse", "low_validation_success"):
-        cause = stopped(rule, config, {})
+        cause = stopped(rule, config, {}, [])
         assert cause.reason.endswith(f"({rule})") and cause.trouble.remedy and cause.early_stop == rule
 
 

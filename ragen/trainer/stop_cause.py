@@ -1,0 +1,137 @@
+"""What lies behind an early stop: a rule says that a run cannot go on, the last steps say why.
+
+silence pays    the policy stops trying, because invalid replies earn as much
+all fail        no episode succeeds, so that nothing is rewarded
+few succeed     validation stays below its limit, though some episodes succeed
+all solved      nothing is left to learn
+strict filter   the rewards differ, but the filter keeps no group
+no variance     the episodes of a group all earn the same
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean
+from typing import Any
+
+from ragen.tracking import names
+
+RECENT_STEPS = 5
+"""Steps, or validations, that are looked at; a collapse into silence takes about as many."""
+SILENT_SHARE = 0.9
+"""From this share of invalid turns on, nearly all are."""
+NOTICED_SHARE = 0.2
+"""Below this share of invalid turns, what they earn explains nothing."""
+NONE_SOLVED, ALL_SOLVED = 0.01, 0.99
+"""Success up to which all fail, and from which all is solved."""
+EQUAL_STD = 0.01
+"""Mean deviation of the rewards of a group up to which they are equal."""
+
+REMEDIES = {
+    "silence pays": "Make an invalid reply cost more than trying (es_manager.format_penalty), teach the model the form "
+    "and the game first (`ragen sft`), choose easier levels, or allow fewer actions per turn "
+    "(agent_proxy.max_actions_per_turn). `ragen check` shows what silence earns.",
+    "all fail": "Begin with easier levels or with a model that was taught by `ragen sft`; `ragen check` shows what a "
+    "random policy achieves on these levels.",
+    "few succeed": "Begin with easier levels or a model that was taught by `ragen sft`, or be more patient: "
+    "trainer.early_stop.low_success_patience.",
+    "all solved": "Nothing is left to learn here: choose harder levels.",
+    "strict filter": "Use a milder filter (actor_rollout_ref.rollout.rollout_filter_*), or levels on which some "
+    "replies succeed and some fail.",
+    "no variance": "The policy gives the same replies whatever it sees. Try a smaller "
+    "actor_rollout_ref.actor.optim.lr, a KL loss (actor_rollout_ref.actor.use_kl_loss=True), a filter "
+    "(rollout_filter_value=0.9), or more noise: actor_rollout_ref.rollout.temperature.",
+}
+"""Cause -> what to do."""
+OTHERWISE = {
+    "reward_variance_collapse": "no variance",
+    "empty_filtered_steps": "no variance",
+    "low_validation_success": "few succeed",
+}
+"""Rule -> the cause where no other one shows."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StopCause:
+    """Why a run could not go on."""
+
+    name: str
+    """A key of REMEDIES."""
+    evidence: str
+    """The numbers that say so: a clause."""
+
+    @property
+    def remedy(self) -> str:
+        return REMEDIES[self.name]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Recent:
+    """The last steps or validations of a run, in means."""
+
+    when: str
+    """in the last 5 steps"""
+    success: float
+    invalid: float
+    """Share of invalid turns."""
+    valid_minus_invalid: float | None
+    """None where no group held both kinds."""
+    reward_std: float
+    """Deviation of the rewards within groups."""
+
+
+def find_stop_cause(rule: str, rows: Sequence[Mapping[str, Any]]) -> StopCause | None:
+    """The cause behind a rule of early stopping, from the metrics of a run; None where they say nothing of success."""
+    recent = read_recent(rule, rows)
+    if recent is None:
+        return None
+    when, difference = recent.when, recent.valid_minus_invalid
+    pays = difference is not None and difference <= 0 and recent.invalid >= NOTICED_SHARE
+    if recent.invalid >= SILENT_SHARE or pays:
+        return StopCause(
+            name="silence pays", evidence=f"{when} {recent.invalid:.0%} of turns were invalid{_earned(difference)}"
+        )
+    solved = f"{when} success was {recent.success:.3f}"
+    if recent.success <= NONE_SOLVED:
+        return StopCause(name="all fail", evidence=f"{solved}, with {1 - recent.invalid:.0%} of turns valid")
+    if recent.success >= ALL_SOLVED:
+        return StopCause(name="all solved", evidence=solved)
+    is_strict = rule == "empty_filtered_steps" and recent.reward_std > EQUAL_STD
+    name = "strict filter" if is_strict else OTHERWISE[rule]
+    return StopCause(name=name, evidence=f"{solved} and the rewards of a group deviated by {recent.reward_std:.3f}")
+
+
+def _earned(difference: float | None) -> str:
+    """How valid and invalid replies compare, as the end of a clause."""
+    if difference is None:
+        return ", and no group had valid replies beside them"
+    if difference == 0:
+        return ", and valid replies of the same groups earned no more"
+    return f", and valid replies of the same groups earned {abs(difference):.2f} {'more' if difference > 0 else 'less'}"
+
+
+def read_recent(rule: str, rows: Sequence[Mapping[str, Any]]) -> Recent | None:
+    """The last validations where the rule is about them, else the last steps; of tags the mean, or the worst one."""
+    is_validation = rule == "low_validation_success"
+    rollout, word = (names.VALIDATION, "validation") if is_validation else (names.TRAIN, "step")
+    last = [row for row in rows if names.by_tag(row, rollout, names.SUCCESS)][-RECENT_STEPS:]
+    if not last:
+        return None
+    tags = names.by_tag(last[-1], rollout, names.SUCCESS)
+    if is_validation:  # one tag that stays low is enough for the rule
+        tags = dict([min(tags.items(), key=lambda each: each[1])])
+
+    def mean(metric: str) -> float:
+        return fmean(row.get(names.join(rollout, tag, metric), 0.0) for row in last for tag in tags)
+
+    steps = rows[-RECENT_STEPS:]
+    differences = [row[names.VALID_MINUS_INVALID] for row in steps if names.VALID_MINUS_INVALID in row]
+    stds = [row[names.IN_GROUP_REWARD_STD] for row in steps if names.IN_GROUP_REWARD_STD in row]
+    return Recent(
+        when=f"in the last {len(last)} {word}s" if len(last) > 1 else f"in the last {word}",
+        success=mean(names.SUCCESS),
+        invalid=mean(names.INVALID),
+        valid_minus_invalid=fmean(differences) if differences else None,
+        reward_std=fmean(stds) if stds else 0.0,
+    )
