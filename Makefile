@@ -6,8 +6,7 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 VLLM_VENV := .venv-vllm
 VLLM_INSTALLED := $(VLLM_VENV)/.installed
-EXTRAS := dev,plot,gym,lora,sft,wandb,tensorboard,ray
-PINNED_EXTRAS := dev,plot,gym,models,lora,sft,wandb,tensorboard,ray
+EXTRAS := dev,plot,gym,models,lora,sft,wandb,tensorboard,ray
 ENV ?= frozen_lake
 SCRATCH := /tmp/ragen-constraints
 
@@ -96,7 +95,7 @@ constraints:  ## pin the newest versions that fit pyproject.toml (on Python 3.11
 	rm -rf $(SCRATCH)
 	$(PYTHON) -m venv $(SCRATCH)
 	$(SCRATCH)/bin/pip install --quiet --upgrade setuptools "$$(grep '^torch==' constraints.txt)"
-	$(SCRATCH)/bin/pip install --quiet -e '.[$(PINNED_EXTRAS)]'
+	$(SCRATCH)/bin/pip install --quiet -e '.[$(EXTRAS)]'
 	{ sed -n '/^#/p' constraints.txt; \
 	  $(SCRATCH)/bin/pip freeze --all --exclude-editable --exclude pip --exclude wheel \
 	  | sed 's/+cpu$$//' | grep -v -i -E '^(cuda|nvidia|triton)' | sort -f; } > $(SCRATCH)/constraints.txt

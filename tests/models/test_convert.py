@@ -7,23 +7,12 @@ import torch
 from safetensors.torch import load_file
 
 from ragen.models.catalogue import CATALOGUE
-from ragen.models.convert import CONVERTERS, LLAMA_SIZES, convert_minimind2, gguf_to_hf_name, rotary_halves
+from ragen.models.convert import CONVERTERS, LLAMA_SIZES, convert_minimind2
 from tests.models.onnx_bytes import model, node, tensor
 
 
 def test_every_entry_has_a_converter():
     assert CONVERTERS.keys() == CATALOGUE.keys()
-
-
-def test_names_of_llama_cpp_become_those_of_hugging_face():
-    assert gguf_to_hf_name("blk.3.attn_q.weight") == "model.layers.3.self_attn.q_proj.weight"
-    assert gguf_to_hf_name("token_embd.weight") == "model.embed_tokens.weight"
-
-
-def test_interleaved_pairs_become_halves():
-    rows = torch.tensor([[0.0], [10.0], [1.0], [11.0]])  # a0 b0 a1 b1
-    assert rotary_halves(rows, num_heads=1).tolist() == [[0.0], [1.0], [10.0], [11.0]]
-    assert rotary_halves(rows, num_heads=2).tolist() == rows.tolist(), "two heads of one pair each"
 
 
 def quantized(name: str, values: list[list[int]], *, scale: float, zero_point: int) -> list[bytes]:
