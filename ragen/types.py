@@ -68,6 +68,8 @@ class Turn:
     """The actions the environment received."""
     is_parsed: bool = True
     """The reply had the required form."""
+    is_lenient_valid: bool = True
+    """Lenient parsing accepts the reply, whether or not it is in use: it then finds known actions and no others."""
     num_dropped_actions: int = 0
     """Known actions that were not executed: beyond the turn's cap, the episode's budget or the end."""
     num_dropped_turns: int = 0

@@ -81,6 +81,10 @@ class AgentProxyConfig:
     action_sep: Annotated[Name, "Separates the actions of one answer, for example ||."]
     max_actions_per_turn: Annotated[Count, "Most actions taken from one answer."]
     example_answer: Annotated[bool, "The prompt shows a finished answer, made of actions drawn from the level's seed."]
+    answer_parsing: Annotated[
+        Literal["strict", "lenient"],
+        "How actions are read: split at action_sep alone, or also at commas and lines, without numbers and quotes.",
+    ]
     use_turn_scores: Annotated[bool, "Reward each turn at its end instead of the sum at the end of the episode."]
     enable_think: Annotated[bool, "Replies hold a thought before the answer."]
     reward_normalization: RewardNormalizationConfig

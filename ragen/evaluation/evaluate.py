@@ -10,7 +10,7 @@ from ragen.config.schema import Config
 from ragen.llm_agent.agent_proxy import AgentProxy, RolloutPlan, refuse_when_nothing_fits
 from ragen.llm_agent.build import sampling_params
 from ragen.llm_agent.es_manager import EsManager
-from ragen.llm_agent.metrics import episode_metrics, pass_rate, success
+from ragen.llm_agent.metrics import episode_metrics, format_shares, pass_rate, success
 from ragen.llm_agent.policies import play_policy
 from ragen.tracking.console import progress
 from ragen.types import Episode, Metrics
@@ -68,7 +68,7 @@ def _has_solver(environments: EsManager, tag: str) -> bool:
     return not seat.error and seat.solve() is not None
 
 
-COLUMNS = ("policy", "success [95 %]", "pass@k", "reward", "actions", "valid", "effective", "turns")
+COLUMNS = ("policy", "success [95 %]", "pass@k", "reward", "actions", "valid", "lenient", "effective", "turns")
 
 
 def table_rows(results: Sequence[Result], tag: str) -> list[list[str]]:
@@ -93,6 +93,7 @@ def table_rows(results: Sequence[Result], tag: str) -> list[list[str]]:
                 mean("reward"),
                 mean("num_actions"),
                 mean("action_is_valid"),
+                f"{format_shares(members).get('format/lenient_valid', 0.0):.2f}",
                 mean("action_is_effective"),
                 mean("num_turns"),
             ]

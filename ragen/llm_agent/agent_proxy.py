@@ -183,6 +183,8 @@ class AgentProxy:
             action_sep=self.agent.action_sep,
             max_actions=self.agent.max_actions_per_turn,
             special_strings=self._special_strings,
+            known=play.seat.action_ids,
+            is_lenient=self.agent.answer_parsing == "lenient",
         )
         turn = Turn(
             user=prompt.user,
@@ -197,6 +199,7 @@ class AgentProxy:
             thought=parsed.thought,
             actions=parsed.actions,
             is_parsed=parsed.is_parsed,
+            is_lenient_valid=parsed.is_lenient_valid,
             num_dropped_actions=parsed.num_cut,
             num_dropped_turns=prompt.num_dropped_turns,
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
+from statistics import fmean
 
 from ragen.algorithms.statistics import Estimate, success_interval
 from ragen.types import Episode, Metrics, Status, group_episodes
@@ -50,7 +51,7 @@ def rollout_metrics(episodes: Sequence[Episode]) -> Metrics:
             metrics[f"{tag}/pass@{group_size}"] = rate
     lengths = [sum(len(turn.response_ids) for turn in episode.turns) for episode in valid]
     metrics["response_length"] = sum(lengths) / len(lengths) if lengths else 0.0
-    return metrics | truncation_ledger(episodes) | _faults(episodes)
+    return metrics | format_shares(valid) | truncation_ledger(episodes) | _faults(episodes)
 
 
 def pass_rate(episodes: Sequence[Episode]) -> tuple[int, float] | None:
@@ -76,6 +77,17 @@ def success_intervals(episodes: Sequence[Episode]) -> Metrics:
         found = success([episode for episode in episodes if episode.tag == tag])
         metrics |= {f"{tag}/success_low": found.low, f"{tag}/success_high": found.high}
     return metrics
+
+
+def format_shares(episodes: Sequence[Episode]) -> Metrics:
+    """Shares of turns that were accepted as they were parsed, and that lenient parsing accepts; none without turns."""
+    turns = [turn for episode in episodes for turn in episode.turns]
+    if not turns:
+        return {}
+    return {
+        "format/valid": fmean(not turn.is_invalid for turn in turns),
+        "format/lenient_valid": fmean(turn.is_lenient_valid for turn in turns),
+    }
 
 
 def truncation_ledger(episodes: Sequence[Episode]) -> Metrics:

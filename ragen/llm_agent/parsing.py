@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 import re
+import string
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 THINK = ("<think>", "</think>")
 ANSWER = ("<answer>", "</answer>")
 MAX_PASSES = 4
 """Passes that remove markers before the way that takes a fixed time per character."""
+LENIENT_SEPARATORS = ("\n", ";", ",")
+DECORATION = string.whitespace + "\u00a0.*\"'`\u201c\u201d\u2018\u2019"
+"""What lenient parsing takes off both ends of an action: white space, periods, asterisks, quotes, backticks."""
+BULLET = re.compile(r"\d{1,3}[.)]|[-\u2013\u2022]")
+"""1. or 1) or a dash, before an action."""
+LABEL = re.compile(r"actions?[ \d]{0,8}:", re.IGNORECASE)
+"""Action: or Actions: or Action 1:, before an action."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,10 +31,19 @@ class ParsedReply:
     """Trimmed, non-empty, at most max_actions."""
     num_cut: int
     """Actions beyond max_actions."""
+    is_lenient_valid: bool = False
+    """Read leniently, all actions (and at least one) are known."""
 
 
 def parse_reply(
-    text: str, *, enable_think: bool, action_sep: str, max_actions: int, special_strings: tuple[str, ...] = ()
+    text: str,
+    *,
+    enable_think: bool,
+    action_sep: str,
+    max_actions: int,
+    special_strings: tuple[str, ...] = (),
+    known: Collection[str] = (),
+    is_lenient: bool = False,
 ) -> ParsedReply:
     """The thought and the actions of a reply.
 
@@ -33,14 +51,56 @@ def parse_reply(
 
     With thinking on, the first think block that is directly followed by an answer block counts; text around them
     is ignored. Tags and chat markers inside the blocks are removed.
+
+    `known` holds the names of the actions in lower case. With `is_lenient` an answer that names unknown actions is read
+    a second time, see `lenient_names`. The first reading in which all actions are known counts; where there is none,
+    the first with a known action.
     """
     blocks = _think_and_answer(text) if enable_think else _answer_only(text)
     if blocks is None:
         return ParsedReply(False, "", [], 0)
     markers = (*THINK, *ANSWER, *special_strings)
     thought, answer = (_without(part, markers).strip() for part in blocks)
-    names = [name for piece in answer.split(action_sep) if (name := piece.strip())]
-    return ParsedReply(True, thought, names[:max_actions], max(0, len(names) - max_actions))
+    readings = [[name for piece in answer.split(action_sep) if (name := piece.strip())]]
+
+    def num_unknown(names: Sequence[str]) -> int:
+        return sum(name.lower() not in known for name in names[:max_actions])
+
+    if known and (num_unknown(readings[0]) or not readings[0]):
+        readings.append(lenient_names(answer, action_sep=action_sep, known=known))
+    valid = [names for names in readings if names and not num_unknown(names)]
+    usable = [names for names in readings if num_unknown(names) < len(names[:max_actions])]
+    names = [*valid, *usable, readings[0]][0] if is_lenient else readings[0]
+    return ParsedReply(True, thought, names[:max_actions], max(0, len(names) - max_actions), bool(valid))
+
+
+def lenient_names(answer: str, *, action_sep: str, known: Collection[str]) -> list[str]:
+    """The actions of an answer that does not keep to the separator.
+
+    "1. **Up**, `down`." -> ["Up", "down"]
+
+    Separators are action_sep, ends of lines, semicolons and commas. A piece that is a known name is not split further,
+    so that names may hold a separator, a number or a quote.
+    """
+
+    def read(piece: str, separators: Sequence[str]) -> list[str]:
+        name = _undecorated(piece, known)
+        if name.lower() in known or not separators:
+            return [name] if name else []
+        return [name for part in piece.split(separators[0]) for name in read(part, separators[1:])]
+
+    return read(answer, (action_sep, *LENIENT_SEPARATORS))
+
+
+def _undecorated(piece: str, known: Collection[str]) -> str:
+    """An action without what lenient parsing ignores; nothing more is taken away once it is known."""
+    name = piece.strip()
+    for prefix in (None, BULLET, LABEL):
+        if name.lower() in known:
+            return name
+        found = prefix.match(name) if prefix else None
+        name = name[found.end() if found else 0 :].strip(DECORATION)
+    return name
 
 
 def _think_and_answer(text: str) -> tuple[str, str] | None:

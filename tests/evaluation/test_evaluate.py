@@ -18,6 +18,7 @@ def episode(group: int, member: int, reward: float, status: Status) -> Episode:
 def test_a_row_has_the_means_of_its_policy_without_faults():
     solved, failed = Status.SOLVED, Status.FAILED
     played = [episode(0, 0, 2, solved), episode(0, 1, 0, failed), episode(1, 0, 1, failed), episode(1, 1, 1, failed)]
+    played[0].turns[0].is_lenient_valid = False
     lost = [episode(2, 0, 9, Status.ENV_ERROR)]
     (row,) = table_rows([Result(policy="greedy", episodes=played + lost)], "A")
     found = dict(zip(COLUMNS, row, strict=True))
@@ -29,6 +30,7 @@ def test_a_row_has_the_means_of_its_policy_without_faults():
         "reward": "1.00",
         "actions": "2.00",
         "valid": "1.00",
+        "lenient": "0.75",
         "effective": "0.50",
         "turns": "1.00",
     }
@@ -36,7 +38,7 @@ def test_a_row_has_the_means_of_its_policy_without_faults():
 
 def test_a_policy_that_lost_every_episode_has_no_numbers():
     (row,) = table_rows([Result(policy="greedy", episodes=[episode(0, 0, 1, Status.ENV_ERROR)])], "A")
-    assert row == ["greedy", "no episode without a fault", *[""] * 6]
+    assert row == ["greedy", "no episode without a fault", *[""] * 7]
 
 
 def test_the_solver_plays_beside_a_random_policy_and_wins():

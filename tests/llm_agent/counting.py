@@ -111,6 +111,7 @@ def make_agent(mode: str = "full", *, window: int = -1, **changes: Any) -> Agent
         action_sep="||",
         max_actions_per_turn=2,
         example_answer=False,
+        answer_parsing="strict",
         use_turn_scores=False,
         enable_think=True,
         reward_normalization=RewardNormalizationConfig(grouping="state", method="identity"),

@@ -6,6 +6,7 @@ The same replies every time: HOSTILE_SEED and HOSTILE_COUNT choose others.
 
 from __future__ import annotations
 
+import itertools
 import os
 import random
 import re
@@ -70,9 +71,15 @@ def hostile_replies(count: int) -> Iterator[tuple[int, str]]:
 
 
 def check_parsing(text: str, special_strings: tuple[str, ...]) -> None:
-    for enable_think in (True, False):
+    for enable_think, is_lenient in itertools.product((True, False), repeat=2):
         reply = parse_reply(
-            text, enable_think=enable_think, action_sep="||", max_actions=2, special_strings=special_strings
+            text,
+            enable_think=enable_think,
+            action_sep="||",
+            max_actions=2,
+            special_strings=special_strings,
+            known={"up", "down"},
+            is_lenient=is_lenient,
         )
         assert len(reply.actions) <= 2 and reply.num_cut >= 0
         assert reply.is_parsed or not (reply.thought or reply.actions)

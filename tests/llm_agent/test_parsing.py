@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from ragen.engine.scripted import ScriptedEngine
 from ragen.llm_agent.chat import Chat
+from ragen.llm_agent.metrics import rollout_metrics
 from ragen.llm_agent.parsing import ParsedReply, parse_reply
 from ragen.types import Status
 from tests.llm_agent.counting import make_agent, make_seats, make_tag, rollout, script
@@ -188,3 +189,132 @@ def test_an_answer_behind_a_hundred_thousand_characters_is_not_looked_for():
     [episode] = rollout(ScriptedEngine(script("a" * 100_000 + "</think><answer>Up</answer>")))
     assert not episode.turns[0].is_parsed
     assert episode.turns[0].text.endswith("</answer>")
+
+
+# Lenient parsing
+
+MOVES = frozenset({"up", "down", "left", "right"})
+
+
+def lenient(
+    answer: str, *, known: frozenset[str] = MOVES, max_actions: int = 9, is_lenient: bool = True
+) -> ParsedReply:
+    return parse_reply(
+        f"<think>go</think><answer>{answer}</answer>",
+        enable_think=True,
+        action_sep="||",
+        max_actions=max_actions,
+        known=known,
+        is_lenient=is_lenient,
+    )
+
+
+@pytest.mark.parametrize(
+    ("answer", "actions"),
+    [
+        ("Up || Left", ["Up", "Left"]),
+        ("Up, Left", ["Up", "Left"]),
+        ("Up; LEFT;", ["Up", "LEFT"]),
+        ("Up\nLeft\r\nDown", ["Up", "Left", "Down"]),
+        ("1. Up\n2. Left", ["Up", "Left"]),
+        ("1) Up, 2) Left", ["Up", "Left"]),
+        ("- Up\n- Left", ["Up", "Left"]),
+        ("* Up\n\u2022 Left", ["Up", "Left"]),
+        ("**Up**, `left`, 'Down', \"right\".", ["Up", "left", "Down", "right"]),
+        ("Action: Up", ["Up"]),
+        ("Actions: Up, Down.", ["Up", "Down"]),
+        ("Actions:\n1. **Up**\n2. **Down**\n", ["Up", "Down"]),
+        ("Action 1: Up\nAction 2: Down", ["Up", "Down"]),
+        ("**Action:** Up", ["Up"]),
+        ("Up || Left, Down", ["Up", "Left", "Down"]),
+    ],
+)
+def test_lenient_parsing_takes_what_models_write(answer, actions):
+    reply = lenient(answer)
+    assert (reply.actions, reply.is_lenient_valid) == (actions, True)
+    strict = lenient(answer, is_lenient=False)
+    assert strict.is_lenient_valid, "what it would have accepted is told in both"
+    assert strict.actions == [name for piece in answer.split("||") if (name := piece.strip())]
+
+
+@pytest.mark.parametrize(
+    ("answer", "actions"),
+    [
+        ("", []),
+        ("Actions: ", ["Actions:"]),
+        ("jump", ["jump"]),
+        ("I go up", ["I go up"]),
+        ("Up, then jump", ["Up", "then jump"]),
+        ("Up || jump, run", ["Up", "jump, run"]),
+        ("Up Down", ["Up Down"]),
+    ],
+)
+def test_unknown_actions_stay_unknown_and_known_ones_beside_them_are_found(answer, actions):
+    reply = lenient(answer)
+    assert (reply.is_parsed, reply.actions, reply.is_lenient_valid) == (True, actions, False)
+
+
+@pytest.mark.parametrize("text", ["<answer>Up, Down</answer>", "<think>go</think><answer>Up, Down", "Up, Down"])
+def test_lenient_parsing_asks_for_the_same_blocks(text):
+    reply = parse_reply(text, enable_think=True, action_sep="||", max_actions=2, known=MOVES, is_lenient=True)
+    assert reply == ParsedReply(False, "", [], 0, False)
+
+
+@pytest.mark.parametrize(
+    ("answer", "actions"),
+    [
+        ("open a, b", ["open a, b"]),
+        ("1. Open a, b\n2. 3.5\n3. 7", ["Open a, b", "3.5", "7"]),
+        ("'quoted'; 7; - 7", ["'quoted'", "7", "7"]),
+        ("-7, 7", ["-7", "7"]),
+        ("action: wait, 'Action: wait'", ["action: wait", "Action: wait"]),
+        ("7.", ["7"]),
+    ],
+)
+def test_names_may_hold_separators_numbers_quotes_and_labels(answer, actions):
+    known = frozenset({"open a, b", "3.5", "7", "-7", "'quoted'", "action: wait"})
+    reply = lenient(answer, known=known)
+    assert (reply.actions, reply.is_lenient_valid) == (actions, True)
+
+
+def test_only_the_first_actions_decide_and_the_others_are_counted_as_cut():
+    reply = lenient("Up, Down, jump", max_actions=2)
+    assert (reply.actions, reply.num_cut, reply.is_lenient_valid) == (["Up", "Down"], 1, True)
+
+
+LENIENT_ADVERSARIAL = [*ADVERSARIAL, ",", "1. ", "1", "actions: ", "action ", "- ", "*", "\n", " \n", ";,\n||", "Up,"]
+
+
+@pytest.mark.parametrize("piece", LENIENT_ADVERSARIAL)
+def test_repeats_cost_linear_time_read_leniently(piece):
+    """A hundred thousand characters, as many as are parsed of a reply: a quadratic scan would take minutes."""
+    body = piece * (100_000 // len(piece))
+    for answer in (body, f"actions {body}", f"1. {body}x"):
+        started = time.process_time()
+        lenient(answer)
+        assert time.process_time() - started < 2
+
+
+@settings(max_examples=200)
+@given(anything, st.integers(1, 4))
+def test_what_strict_parsing_accepts_lenient_parsing_reads_alike(text, max_actions):
+    both = [
+        parse_reply(
+            text, enable_think=False, action_sep="||", max_actions=max_actions, known={"up"}, is_lenient=lenient
+        )
+        for is_on in (False, True)
+    ]
+    strict = both[0]
+    if strict.actions and all(name.lower() == "up" for name in strict.actions):
+        assert both == [strict, strict] and strict.is_lenient_valid
+    assert both[0].is_lenient_valid == both[1].is_lenient_valid
+
+
+@pytest.mark.parametrize(("mode", "executed", "penalty"), [("strict", [], -0.1), ("lenient", ["up", "Up"], 0.0)])
+def test_an_episode_is_played_as_the_configuration_reads_it(mode, executed, penalty):
+    agent = make_agent(answer_parsing=mode, max_turn=1)
+    [episode] = rollout(ScriptedEngine(script("go</think><answer>1. up, 2. **Up**</answer>")), agent=agent)
+    [turn] = episode.turns
+    assert (turn.executed, turn.penalty, turn.is_lenient_valid) == (executed, penalty, True)
+    metrics = rollout_metrics([episode])
+    assert (metrics["format/valid"], metrics["format/lenient_valid"]) == (float(mode == "lenient"), 1.0)
