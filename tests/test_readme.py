@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from ragen.plotting.learning_curve import read_references
 from ragen.tracking.rundir import read_metrics
 
 ROOT = Path(__file__).parents[1]
@@ -40,7 +41,7 @@ def folder(tmp_path_factory):
         assert text in result.stdout
     trained = path / "results/demo/train_frozen_lake"
     assert (trained / "learning_curve.png").read_bytes().startswith(b"\x89PNG")
-    assert json.loads((trained / "references.json").read_text())["FrozenLake"]["solver"] == 1
+    assert read_references(trained)["FrozenLake"]["solver"] == 1
     assert json.loads((trained / "status.json").read_text())["state"] == "finished"
     return path
 

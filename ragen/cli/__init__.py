@@ -39,6 +39,7 @@ COMMANDS = {
     "replay-filter": Command("show which groups each rollout filter would have kept"),
     "plot": Command("draw the validation success of a run"),
     "scaling": Command("compare runs of models of several sizes"),
+    "check": Command("say what silence, a random policy and the solver earn, before a training"),
     "config": Command("print the resolved configuration with a sentence per key"),
     "models": Command("list and fetch models that need no hub"),
 }

@@ -78,6 +78,7 @@ class TrainerConfig:
     total_training_steps: Annotated[Count, "The run ends after this step."]
     val_before_train: Annotated[bool, "Validate before the first step."]
     val_only: Annotated[bool, "Validate and end."]
+    preflight: Annotated[bool, "Say at the start what silence, a random policy and the solver earn."]
     test_freq: Annotated[int, "Validate every so many steps and at the last; 0 or less is off."]
     validation_steps: Annotated[Count, "Validation rollouts that are averaged."]
     val_greedy: Annotated[bool, "Validate greedily, too (val-env-greedy/...)."]

@@ -16,12 +16,15 @@ from ragen.config.show import to_yaml
 from ragen.errors import ConfigError, RagenError
 from ragen.evaluation.evaluate import COLUMNS, REFERENCES, Result, evaluate_model, evaluate_references, table_rows
 from ragen.llm_agent.metrics import rollout_metrics, success_intervals
+from ragen.llm_agent.policies import play_replies, silence
 from ragen.text import printable
 from ragen.tracking.console import console, print_table
 from ragen.tracking.names import FAULTS, below, with_prefix
 from ragen.tracking.rundir import SFT_RECORD, RunDir
 from ragen.trainer.checkpoint import BEST, find_best
 from ragen.trainer.checksums import verify
+from ragen.trainer.earnings import SILENT
+from ragen.trainer.preflight import conclude
 from ragen.types import Status
 
 OWN_CONFIG = "that of the checkpoint's run, else eval"
@@ -55,7 +58,10 @@ def evaluate(
     if folder and name == RUN_CONFIG and (note := overlap_note(config, Path(folder))):
         console.print(note, soft_wrap=True)
     out = out or Path(config.trainer.local_log_dir) / time.strftime(f"{config.trainer.experiment_name}_%Y%m%d_%H%M%S")
-    run_evaluation(config, RunDir(out), modes=MODES[mode], has_references=not no_reference)
+    run = RunDir(out)
+    results = run_evaluation(config, run, modes=MODES[mode], has_references=not no_reference)
+    if not no_reference:
+        say_what_pays(config, run, results)
     console.print(f"Episodes, metrics and configuration: {out}   (read them: ragen show {out})", soft_wrap=True)
 
 
@@ -180,6 +186,21 @@ def run_evaluation(config: Config, run: RunDir, *, modes: Sequence[str], has_ref
         raise RagenError(lost)
     run.write_status("finished", seconds=round(time.monotonic() - started, 1))
     return results
+
+
+def say_what_pays(config: Config, run: RunDir, results: Sequence[Result]) -> None:
+    """The preflight, of the episodes that were evaluated: of the model the sampled ones where there are both."""
+    from ragen.llm_agent.es_manager import EsManager
+
+    environments = EsManager(config.es_manager.val, config.custom_envs)
+    try:
+        played = {SILENT: play_replies(config, environments, silence, base_seed=config.seed.val)}
+    finally:
+        environments.close()
+    played |= {result.policy: result.episodes for result in results if result.policy in REFERENCES}
+    found = conclude(config, played, results[0].episodes)
+    found.write(run)
+    console.print(found.to_text(has_break_even=True), soft_wrap=True)
 
 
 def all_lost(results: Sequence[Result]) -> str:

@@ -5,17 +5,15 @@ Tested in tests/test_readme.py.
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Sequence
 from pathlib import Path
 
 from ragen.config import Config, load_config
 from ragen.evaluation.command import run_evaluation
-from ragen.evaluation.evaluate import evaluate_references
 from ragen.llm_agent.metrics import success
 from ragen.tracking.console import console, print_table
-from ragen.tracking.rundir import RunDir, write_atomic
+from ragen.tracking.rundir import RunDir
 
 QUICKSTARTS = {"bandit": "quickstart_bandit", "frozen_lake": "quickstart", "sokoban": "quickstart_sokoban"}
 """Environment -> its training configuration for a laptop."""
@@ -60,7 +58,6 @@ def play(out: Path, levels: int) -> None:
 
 def train(config: Config, run: Path) -> None:
     """Train, draw the learning curve and say what it shows."""
-    from ragen.llm_agent.es_manager import EsManager
     from ragen.plotting.learning_curve import plot_learning_curve
     from ragen.trainer.build import build_trainer
 
@@ -71,15 +68,6 @@ def train(config: Config, run: Path) -> None:
     trainer = build_trainer(config)
     assert trainer is not None
     trainer.fit()
-    environments = EsManager(config.es_manager.val, config.custom_envs)
-    references = {result.policy: result.episodes for result in evaluate_references(config, environments)}
-    environments.close()
-    names = {"random": "random policy", "solver": "solver"}
-    record = {
-        tag: {names[name]: success([e for e in episodes if e.tag == tag]).mean for name, episodes in references.items()}
-        for tag in tags
-    }
-    write_atomic(run / "references.json", json.dumps(record, indent=2) + "\n")
     figure = run / "learning_curve.png"
     curves = plot_learning_curve(run, figure)
     console.print(f"Trained in {time.monotonic() - started:.0f} s.")

@@ -11,7 +11,7 @@ from ragen.llm_agent.agent_proxy import AgentProxy, RolloutPlan, refuse_when_not
 from ragen.llm_agent.build import sampling_params
 from ragen.llm_agent.es_manager import EsManager
 from ragen.llm_agent.metrics import episode_metrics, format_shares, pass_rate, success
-from ragen.llm_agent.policies import play_policy
+from ragen.llm_agent.policies import has_solver, play_policy
 from ragen.tracking.console import progress
 from ragen.types import Episode, Metrics
 
@@ -57,15 +57,9 @@ def evaluate_references(config: Config, environments: EsManager) -> list[Result]
     results = []
     for name, noise in REFERENCES.items():
         episodes = play_policy(config, environments, noise=noise, base_seed=config.seed.val, seed=config.seed.val)
-        if name != "solver" or all(_has_solver(environments, tag) for tag in {e.tag for e in episodes}):
+        if name != "solver" or all(has_solver(environments, tag) for tag in {e.tag for e in episodes}):
             results.append(Result(policy=name, episodes=episodes))
     return results
-
-
-def _has_solver(environments: EsManager, tag: str) -> bool:
-    seat = next(seat for seat in environments.seats if seat.tag == tag)
-    seat.reset(seat.seed)
-    return not seat.error and seat.solve() is not None
 
 
 COLUMNS = ("policy", "success [95 %]", "pass@k", "reward", "actions", "valid", "lenient", "effective", "turns")

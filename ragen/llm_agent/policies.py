@@ -1,7 +1,8 @@
-"""The solver and the random policy as players: they go through the same prompts and tokens as a model."""
+"""The solver, the random policy and silence as players: they go through the same prompts and tokens as a model."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 
 from ragen.config.schema import Config
@@ -16,9 +17,30 @@ from ragen.types import Episode
 
 STUCK = "No way is left."
 """The thought in a state that cannot be solved any more; it is true there, too."""
+Reply = Callable[[Request], str]
 
 
-def scripted_policy(config: Config, environments: EsManager, *, noise: float, seed: int) -> Callable[[Request], str]:
+class OutOfTime(Exception):
+    """A rollout was given up because its time is over."""
+
+
+def silence(request: Request) -> str:
+    """The reply of an agent that never names an action: invalid in every environment."""
+    return ""
+
+
+def until(deadline: float, reply: Reply) -> Reply:
+    """The same replies; asking for one after `deadline`, in seconds of time.monotonic(), raises OutOfTime."""
+
+    def timed(request: Request) -> str:
+        if time.monotonic() > deadline:
+            raise OutOfTime
+        return reply(request)
+
+    return timed
+
+
+def scripted_policy(config: Config, environments: EsManager, *, noise: float, seed: int) -> Reply:
     """A reply function for ScriptedEngine that plays the seats of `environments`.
 
     Its replies have the required form, behind the forced prefix: a true thought, then actions. With probability `noise`
@@ -29,7 +51,8 @@ def scripted_policy(config: Config, environments: EsManager, *, noise: float, se
     def reply(request: Request) -> str:
         seat, rng = environments.seats[request.session], Rng(seed, "teacher", request.seed)
         num_actions = min(agent.max_actions_per_turn, seat.num_actions_left)
-        plan = seat.solve()
+        # The random policy needs no plan: a solver may search for a while.
+        plan = seat.solve() if noise < 1 else [None]
         if plan and rng.random() >= noise:
             actions = plan[:num_actions]
         else:
@@ -48,7 +71,21 @@ def play_policy(
     With a chat the replies are recorded as token ids, as if a model had sampled them.
     """
     reply = scripted_policy(config, environments, noise=noise, seed=seed)
+    return play_replies(config, environments, reply, base_seed=base_seed, seed=seed, chat=chat)
+
+
+def play_replies(
+    config: Config, environments: EsManager, reply: Reply, *, base_seed: int, seed: int = 0, chat: Chat | None = None
+) -> list[Episode]:
+    """Episodes of whoever writes the replies."""
     engine = ScriptedEngine(reply, chat.tokenizer if chat else None)
     proxy = build_proxy(config, engine, chat)
     params = sampling_params(config, chat, is_validation=False)
     return proxy.rollout(environments, RolloutPlan(base_seed=base_seed, noise_seed=seed, params=params))
+
+
+def has_solver(environments: EsManager, tag: str) -> bool:
+    """Whether the environments of a tag know a solution, asked on the level of its first seat."""
+    seat = next(seat for seat in environments.seats if seat.tag == tag)
+    seat.reset(seat.seed)
+    return not seat.error and seat.solve() is not None

@@ -9,10 +9,10 @@ from typing import Any
 
 from ragen.algorithms.statistics import Estimate
 from ragen.errors import RagenError
-from ragen.files import read_object
+from ragen.files import read_object, value_at
 from ragen.plotting.style import new_figure, save_figure
 from ragen.tracking.names import GREEDY_VALIDATION, VALIDATION
-from ragen.tracking.rundir import read_metrics
+from ragen.tracking.rundir import PREFLIGHT, read_metrics
 from ragen.tracking.validation import NO_VALIDATION, read_validation, success_by_tag
 
 ROLLOUTS = {"sampled": VALIDATION, "greedy": GREEDY_VALIDATION}
@@ -78,9 +78,16 @@ def plot_learning_curve(run: Path, out: Path) -> dict[str, list[Curve]]:
 
 
 def read_references(run: Path) -> dict[str, dict[str, float]]:
-    """Tag -> reference policy -> success, where the run has them (references.json)."""
-    path = run / "references.json"
-    return read_object(path) if path.exists() else {}
+    """Tag -> reference policy -> success, where the run has them; runs of `ragen demo` once had a file of their own."""
+    found, old = run / PREFLIGHT, run / "references.json"
+    if not found.exists():
+        return read_object(old) if old.exists() else {}
+    tags = value_at(read_object(found), "tags", found)
+    names = {"random": "random policy", "solver": "solver"}
+    return {
+        tag: {names[name]: each["success"] for name, each in record["policies"].items() if name in names}
+        for tag, record in tags.items()
+    }
 
 
 def print_learning_curve(run: Path, out: Path) -> None:

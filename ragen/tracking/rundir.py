@@ -4,6 +4,7 @@
     metrics.jsonl     one line per step: {"step": n, "metric/path": number, ...}
     tables/*.json     one file per table and step: {"name": ..., "step": n, "columns": [...], "rows": [[...], ...]}
     episodes/*.jsonl.gz   one line per episode: chat messages, token ids, log-probs, rewards, metadata (episodes.py)
+    preflight.json    what a silent agent, a random one, the solver and the first model earn
     status.json       how the run ended and why
     wandb/, tensorboard/   what those trackers write, where they are on
 
@@ -29,6 +30,8 @@ from ragen.types import Episode
 State = Literal["running", "finished", "early_stopped", "interrupted", "failed"]
 """How a run stands. A run whose process was killed stays `running`."""
 
+PREFLIGHT = "preflight.json"
+"""File of a run directory: what a silent agent, a random one, the solver and the first model earn."""
 SFT_RECORD = "sft.json"
 """File in the directory of a supervised run: what its weights follow from."""
 

@@ -18,6 +18,7 @@ from ragen.llm_agent.build import sampling_params
 from ragen.llm_agent.es_manager import EsManager
 from ragen.llm_agent.metrics import rollout_metrics
 from ragen.seeding import fixed_hash
+from ragen.text import safe
 from ragen.tracking import names
 from ragen.tracking.rundir import read_metrics
 from ragen.tracking.timing import Timers
@@ -28,6 +29,7 @@ from ragen.trainer.ending import Cause, Ending, compose, ended_by, finished, sto
 from ragen.trainer.gradient_runs import GradientRuns
 from ragen.trainer.held_out import PlayedLevels
 from ragen.trainer.incentives import incentive_metrics
+from ragen.trainer.preflight import preflight
 from ragen.trainer.recorder import Recorder
 from ragen.trainer.scoring import Scorer
 from ragen.trainer.signals import Signals
@@ -122,6 +124,8 @@ class AgentTrainer:
             metrics = self.validation(self.start_step)
             self.checkpoints.is_best(self.start_step, metrics)
             self.trackers.log(self.start_step, metrics | self.timers.finish_step())
+        elif self.start_step == 0:
+            self.preflight()
         if trainer.val_only:
             return finished("validated (trainer.val_only)", signs=signs.get("val"))
         resumed = self.checkpoints.resumed
@@ -297,4 +301,17 @@ class AgentTrainer:
         with self.timers("testing"):
             metrics, episodes = self.validate(self.played)
         self.recorder.record_validation(step, episodes, metrics)
+        if step == self.start_step == 0:
+            self.preflight(episodes)
         return metrics
+
+    def preflight(self, validated: Sequence[Episode] = ()) -> None:
+        """Say once what pays, with the model's episodes where it was validated; it warns and never stops a run."""
+        if not self.config.trainer.preflight:
+            return
+        try:
+            found = preflight(self.config, validated)
+            found.write(self.run)
+            self.trackers.announce(found.to_text(has_break_even=False))
+        except Exception as error:
+            self.trackers.announce(f"The preflight failed: {safe(f'{type(error).__name__}: {error}')}")

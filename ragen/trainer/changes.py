@@ -24,6 +24,7 @@ MAY_CHANGE = (
     "trainer.val_before_train",
     "trainer.val_greedy",
     "trainer.val_only",
+    "trainer.preflight",
     "trainer.gradient_analysis_*",
     "trainer.exit_after_gradient_analysis",
     "actor_rollout_ref.rollout.gradient_analysis_*",

@@ -31,6 +31,16 @@ def test_an_evaluation_leaves_a_whole_run_directory(sokoban_run):
         assert len(list(read_episodes(sokoban_run / "episodes" / name))) == 6
 
 
+def test_an_evaluation_says_what_pays(sokoban_run):
+    record = json.loads((sokoban_run / "preflight.json").read_text())["tags"]["CoordSokoban"]
+    metrics = json.loads((sokoban_run / "metrics.jsonl").read_text())
+    assert list(record["policies"]) == ["silent", "random", "solver", "model"]
+    for name, policy in (("random", "random"), ("solver", "solver"), ("model", "sampled")):
+        assert record["policies"][name]["success"] == metrics[f"{policy}/CoordSokoban/success"]
+        assert record["policies"][name]["total"] == metrics[f"{policy}/CoordSokoban/score"]
+    assert record["policies"]["silent"]["total"] == -0.5
+
+
 def test_metrics_have_the_names_of_the_rollout_and_intervals(sokoban_run):
     metrics = json.loads((sokoban_run / "metrics.jsonl").read_text())
     for policy in ("sampled", "greedy", "random", "solver"):

@@ -1,0 +1,42 @@
+"""What `ragen check` does: a preflight by itself, with the environments' errors and, on request, the model."""
+
+from __future__ import annotations
+
+from ragen.config.schema import Config
+from ragen.errors import RagenError
+from ragen.evaluation.evaluate import evaluate_model
+from ragen.llm_agent.build import build_agent
+from ragen.llm_agent.es_manager import EsManager
+from ragen.text import printable
+from ragen.tracking.console import console
+from ragen.trainer.preflight import conclude, levels_per_tag, play_references, preflight_levels, time_note
+from ragen.trainer.start import check_environments
+from ragen.types import Episode
+
+LIMIT_S = 60.0
+"""Seconds for the policies without a model; whoever types the command waits longer than a training does."""
+
+
+def check(config: Config, *, has_model: bool) -> None:
+    """Print what each policy earns; an environment that fails is an error, silence that pays is a warning."""
+    check_environments(config)
+    played = play_references(config, limit_s=LIMIT_S)
+    if played.fault:
+        raise RagenError(f"custom_envs.{played.fault}\nRepair the environment, or check its env_config.")
+    model = play_model(config) if has_model else []
+    found = conclude(config, played.episodes, model, [time_note(played, LIMIT_S)] if played.is_cut else [])
+    console.print(printable(found.to_text(has_break_even=True)), soft_wrap=True)
+
+
+def play_model(config: Config) -> list[Episode]:
+    """The same levels with the model, sampled as in validation."""
+    environments = EsManager(preflight_levels(config, levels_per_tag(config)), config.custom_envs)
+    try:
+        agent = build_agent(config, env_types=environments.env_types)
+        try:
+            [result] = evaluate_model(config, agent, environments, ["sampled"])
+        finally:
+            agent.engine.close()
+    finally:
+        environments.close()
+    return result.episodes

@@ -1,0 +1,146 @@
+"""What policies earn on the same levels, and whether saying nothing pays: the arithmetic of the preflight.
+
+Trying at success p earns p * solved + (1 - p) * failed, with the mean totals of solved and of failed episodes. Silence
+earns more below the break-even p = (silent - failed) / (solved - failed): in Sokoban with ten moves
+(-.5 - -1) / (10.5 - -1) = .043.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from statistics import fmean
+from typing import Any
+
+from ragen.types import Episode
+
+SILENT, RANDOM, SOLVER, MODEL = "silent", "random", "solver", "model"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Earning:
+    """What one policy earns in one environment."""
+
+    episodes: int
+    success: float
+    total: float
+    """Mean reward of an episode, with penalties."""
+    turns: float
+    """Mean turns of an episode."""
+
+
+def earning_of(episodes: Sequence[Episode]) -> Earning | None:
+    """The means of a policy; None where all its episodes were lost to faults."""
+    valid = [episode for episode in episodes if not episode.status.is_fault]
+    if not valid:
+        return None
+    return Earning(
+        episodes=len(valid),
+        success=fmean(episode.is_success for episode in valid),
+        total=fmean(episode.score for episode in valid),
+        turns=fmean(len(episode.turns) for episode in valid),
+    )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TagEarnings:
+    """What the policies earn in one environment, and what follows from it."""
+
+    tag: str
+    policies: Mapping[str, Earning]
+    """Policy -> what it earns, in the order of the table."""
+    solved: float | None
+    """Mean total of solved episodes of the random policy and the solver; None without any."""
+    failed: float | None
+    """Mean total of their failed ones."""
+
+    @property
+    def break_even(self) -> float | None:
+        """The success below which silence earns more than trying; zero or less where it never does."""
+        silent = self.policies.get(SILENT)
+        if silent is None or self.solved is None or self.failed is None or self.solved <= self.failed:
+            return None
+        return (silent.total - self.failed) / (self.solved - self.failed)
+
+    @property
+    def silence_pays(self) -> bool:
+        """Silence earns at least as much as the model, or as the random policy where no model is known.
+
+        A model below the break-even counts as well: its replies need only become valid for it to earn less.
+        """
+        silent, other = self.policies.get(SILENT), self.policies.get(MODEL) or self.policies.get(RANDOM)
+        if silent is None or other is None:
+            return False
+        return silent.total >= other.total or other.success < (self.break_even or 0.0)
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "policies": {name: asdict(earning) for name, earning in self.policies.items()},
+            "solved_total": self.solved,
+            "failed_total": self.failed,
+            "break_even": self.break_even,
+            "silence_pays": self.silence_pays,
+        }
+
+
+def compare(tag: str, played: Mapping[str, Sequence[Episode]]) -> TagEarnings:
+    """The earnings of every policy on the episodes that it played of a tag."""
+    members = {name: [episode for episode in episodes if episode.tag == tag] for name, episodes in played.items()}
+    found = {name: earning for name, episodes in members.items() if (earning := earning_of(episodes))}
+    tries = [e for name in (RANDOM, SOLVER) for e in members.get(name, ()) if not e.status.is_fault]
+    solved = [episode.score for episode in tries if episode.is_success]
+    failed = [episode.score for episode in tries if not episode.is_success]
+    return TagEarnings(
+        tag=tag,
+        policies=found,
+        solved=fmean(solved) if solved else None,
+        failed=fmean(failed) if failed else None,
+    )
+
+
+# --- in words -------------------------------------------------------------------------------------------------------
+
+
+def table(each: TagEarnings) -> str:
+    """A row for every policy."""
+    lines = [f"What pays in {each.tag}:", f"  {'policy':<8}{'success':>9}{'total reward':>14}{'episodes':>10}"]
+    for name, earning in each.policies.items():
+        lines.append(f"  {name:<8}{earning.success:>9.3f}{earning.total:>14.2f}{earning.episodes:>10}")
+    return "\n".join(lines)
+
+
+def break_even_line(each: TagEarnings) -> str:
+    """From which success on trying pays; empty where the episodes do not say."""
+    silent, point = each.policies.get(SILENT), each.break_even
+    if silent is None or point is None:
+        return ""
+    if point <= 0:
+        return f"A failed try earns {each.failed:.2f}, silence {silent.total:.2f}: silence never pays."
+    if point >= 1:
+        return f"Even a solved level earns only {each.solved:.2f}, silence {silent.total:.2f}: trying never pays."
+    return (
+        f"Trying earns {each.failed:.2f} when it fails and {each.solved:.2f} when it succeeds, silence "
+        f"{silent.total:.2f}: trying pays from a success of {point:.3f} on."
+    )
+
+
+def warning(each: TagEarnings, *, format_penalty: float, max_actions_per_turn: int) -> str:
+    """A paragraph where silence pays, with the numbers and the remedies; else empty."""
+    if not each.silence_pays:
+        return ""
+    silent, name = each.policies[SILENT], MODEL if MODEL in each.policies else RANDOM
+    other = each.policies[name]
+    who = "the model" if name == MODEL else "the random policy"
+    penalty = f"es_manager.format_penalty (now {format_penalty:g}"
+    if each.failed is not None and silent.turns and each.failed / silent.turns < format_penalty:
+        penalty += f"; from {each.failed / silent.turns:.2g} down, silence earns no more than a failed try"
+    sentences = [
+        f"warning: silence pays in {each.tag}.",
+        f"An agent that gives invalid replies only earns {silent.total:.2f}, {who} {other.total:.2f} at a success of "
+        f"{other.success:.3f}.",
+        break_even_line(each),
+        "A policy that rarely succeeds learns to say nothing.",
+        f"Remedies: {penalty}), a supervised warm-up (`ragen sft`), easier levels, fewer actions per turn "
+        f"(agent_proxy.max_actions_per_turn, now {max_actions_per_turn}).",
+    ]
+    return " ".join(filter(None, sentences))

@@ -1,0 +1,62 @@
+"""`ragen check` as a user types it."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import ragen
+from ragen.cli import main
+from ragen.env.frozen_lake.env import FrozenLakeEnv
+from tests.evaluation.conftest import SMALL
+
+
+def test_the_command_works_away_from_the_repository_and_loads_no_torch(tmp_path):
+    code = (
+        "import sys\nfrom ragen.cli import main\n"
+        "code = main(['check', '--config-name', '_2_sokoban'])\n"
+        "sys.exit('torch was loaded' if 'torch' in sys.modules else code)"
+    )
+    environment = os.environ | {"PYTHONPATH": str(Path(ragen.__file__).parents[1])}
+    result = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120
+    )
+    assert (result.returncode, result.stderr) == (0, "")
+    title, columns, silent, random, solver, line = result.stdout.splitlines()
+    assert title == "What pays in CoordSokoban:" and columns.split()[:2] == ["policy", "success"]
+    assert silent.split() == ["silent", "0.000", "-0.50", "128"]
+    assert (random.split()[0], solver.split()[0]) == ("random", "solver")
+    assert line.startswith("Trying earns -1.00 when it fails and 10.") and line.endswith("from a success of 0.043 on.")
+    assert list(tmp_path.iterdir()) == []  # nothing is written
+
+
+def test_a_warning_is_no_failure(capsys):
+    """Where every level costs more than it gives, silence beats chance."""
+    free = ["es_manager.format_penalty=0", "custom_envs.CoordSokoban.max_actions_per_traj=2"]
+    assert main(["check", "--config-name", "_2_sokoban", *SMALL, *free]) == 0
+    said = capsys.readouterr().out
+    assert "warning: silence pays in CoordSokoban. An agent that gives invalid replies only earns 0.00, the" in said
+    assert "es_manager.format_penalty (now 0; from -0.04 down" in said
+
+
+def test_the_model_plays_on_request(capsys):
+    foreign = ["model_path=tiny/bandit", "actor_rollout_ref.rollout.max_model_len=2048"]
+    assert main(["check", "--config-name", "_2_sokoban", "--model", *SMALL, *foreign]) == 0
+    said = capsys.readouterr().out
+    [row] = [line.split() for line in said.splitlines() if line.startswith("  model ")]
+    assert row[-1] == "6" and "the model " in said and "warning: silence pays" in said
+
+
+def test_wrong_options_of_an_environment_are_one_line(capsys):
+    assert main(["check", "--config-name", "_2_sokoban", "custom_envs.CoordSokoban.env_config.num_boxes=77"]) == 1
+    assert capsys.readouterr().err.startswith("error: sokoban.num_boxes is 77.")
+
+
+def test_an_environment_that_raises_is_an_error_with_its_message(capsys, monkeypatch):
+    def fail(self, action):
+        raise ValueError("thin ice")
+
+    monkeypatch.setattr(FrozenLakeEnv, "step", fail)
+    assert main(["check", "--config-name", "quickstart", *SMALL]) == 1
+    said = capsys.readouterr()
+    assert "error: custom_envs.FrozenLake: ValueError: thin ice" in said.err and said.out == ""
