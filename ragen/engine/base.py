@@ -111,6 +111,9 @@ Score = Callable[[Sequence[int]], "Tensor"]
 class Engine:
     """Writes replies for many sessions at once. In training it is told what happens to the weights it plays with."""
 
+    note: str = ""
+    """What it does slower than it might, for the log."""
+
     def submit(self, request: Request) -> None:
         """Queue a request; cheap."""
         raise NotImplementedError

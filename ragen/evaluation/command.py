@@ -166,8 +166,8 @@ def run_evaluation(config: Config, run: RunDir, *, modes: Sequence[str], has_ref
         if (model := Path(config.actor_rollout_ref.model.path)).is_dir():
             verify(model.parent, role=model.name)
         agent = build_agent(config, env_types=environments.env_types)
-        if agent.chat and agent.chat.note:
-            console.print(agent.chat.note, soft_wrap=True)
+        for note in agent.notes:
+            console.print(note, soft_wrap=True)
         results = evaluate_model(config, agent, environments, modes)
         agent.engine.close()
         if has_references:

@@ -78,6 +78,11 @@ class AgentProxy:
         self.ctx = CtxManager(chat, agent, response_length=response_length, max_model_len=max_model_len)
         self._special_strings = chat.special_strings if chat else ()
 
+    @property
+    def notes(self) -> list[str]:
+        """What engine and chat template do otherwise than one might expect, for the log."""
+        return [note for note in (self.engine.note, self.chat.note if self.chat else "") if note]
+
     def rollout(self, environments: EsManager, plan: RolloutPlan, on_episode: OnEpisode = ignore) -> list[Episode]:
         """Play every seat once.
 

@@ -37,7 +37,8 @@ class Chat:
         self.tokenizer = tokenizer
         self._special_ids = _special_ids(tokenizer)
         self._markers = Markers(list(self._special_ids))
-        self.has_system_role = self._accepts_system_role()
+        role_note = self._no_role_reason(is_growing=is_growing)
+        self.has_system_role = not role_note
         first = self._render(self._first_messages(SYSTEM, USER), add_generation_prompt=True)
         if is_growing:
             self._after_reply, self._before_reply, lead = self._take_apart()
@@ -62,8 +63,9 @@ class Chat:
         end = self._after_reply.lstrip()
         markers = [marker for marker in self._special_ids if end.startswith(marker)]
         self.end_of_turn_id = self._special_ids[max(markers, key=len)] if markers else None
-        self.note = self._run_self_test() if is_growing else ""
-        """What the start-up check found, for the log; empty where the template does just what appending does."""
+        notes = [role_note, self._run_self_test() if is_growing else ""]
+        self.note = " ".join(filter(None, notes))
+        """What is done otherwise than the template would, for the log; empty where appending does just the same."""
 
     @property
     def stop_token_ids(self) -> tuple[int, ...]:
@@ -150,13 +152,27 @@ class Chat:
                 "Use a template that alternates user and assistant messages."
             ) from error
 
-    def _accepts_system_role(self) -> bool:
+    def _no_role_reason(self, *, is_growing: bool) -> str:
+        """Why the system text goes into the first user message; empty where the template has a system role."""
         messages = [{"role": "system", "content": REPLY}, {"role": "user", "content": USER}]
         try:
-            return REPLY in self._render(messages, add_generation_prompt=True)
+            has_role = REPLY in self._render(messages, add_generation_prompt=True)
         except Exception:
             # Templates refuse by raising whatever Jinja gives them; folding the text into the user turn is safe.
-            return False
+            has_role = False
+        if not has_role:
+            return "This chat template has no system role; the system text stands in the first user message."
+        if is_growing and self._moves_system_text(messages):
+            return "This chat template shows the system text in the last user message only; here it stays in the first."
+        return ""
+
+    def _moves_system_text(self, messages: list[Message]) -> bool:
+        """Mistral's templates show the system text before the newest question, so that it moves with every turn."""
+        later = [{"role": "assistant", "content": "yes"}, {"role": "user", "content": NEXT_USER}]
+        try:
+            return REPLY not in self._render([*messages, *later], add_generation_prompt=True).partition(USER)[0]
+        except ChatTemplateError:
+            return False  # taking it apart says what is wrong
 
     def _end_of_reply(self) -> str:
         """The text behind a last reply, empty where the template does not show one."""

@@ -37,11 +37,22 @@ def fused_layers(model: Any, device: torch.device) -> Iterator[None]:
 
 
 def _can_fuse(model: Any, device: torch.device) -> bool:
-    is_known = family_of(model.config).has_fused_training and model.config.hidden_act == "silu"
-    if device.type != "cuda" or not is_known or importlib.util.find_spec("triton") is None:
-        return False
+    return device.type == "cuda" and not unfused_reason(model)
+
+
+def unfused_reason(model: Any) -> str:
+    """Why the layers of a model are not fused on a GPU; empty where they are."""
+    config = model.config
+    if not family_of(config).has_fused_training:
+        return f"the family {config.model_type} is not described"
+    if config.hidden_act != "silu":
+        return f"its activation is {config.hidden_act}, not silu"
+    if importlib.util.find_spec("triton") is None:
+        return "triton is not installed"
     head_dim = model.base_model.layers[0].self_attn.head_dim
-    return head_dim & (head_dim - 1) == 0  # blocks of a kernel are powers of two
+    if head_dim & (head_dim - 1):
+        return f"its head size {head_dim} is not a power of two"  # as the blocks of a kernel are
+    return ""
 
 
 def fusable_head(model: Any) -> Tensor | None:

@@ -75,11 +75,11 @@ def load_model(path: Path | str, *, device: str | None = None, is_trained: bool 
 def load_value_model(path: Path | str, *, device: str | None = None) -> Any:
     """The same architecture with one number per token as output; its head starts at zero when `path` has none."""
     import torch
-    from transformers import AutoModelForTokenClassification
 
-    has_head = _is_value_model(path)
+    config = _read_config(path)
+    has_head = any(name.endswith("ForTokenClassification") for name in config.architectures or [])
     new = () if has_head else VALUE_HEADS
-    model = _load(AutoModelForTokenClassification, path, device=device, is_trained=True, new_heads=new, num_labels=1)
+    model = _load(_value_class(config), path, device=device, is_trained=True, new_heads=new, num_labels=1)
     if not has_head:
         head = next(module for module in reversed(list(model.modules())) if getattr(module, "out_features", 0) == 1)
         torch.nn.init.zeros_(head.weight)
@@ -88,14 +88,35 @@ def load_value_model(path: Path | str, *, device: str | None = None) -> Any:
     return model
 
 
-def _is_value_model(path: Path | str) -> bool:
+def _value_class(config: Any) -> Any:
+    """transformers' token classifier of an architecture; where it has none (Gemma 3), one made like the others."""
+    from transformers import AutoModelForCausalLM, AutoModelForTokenClassification, PreTrainedModel
+    from transformers.modeling_layers import GenericForTokenClassification
+
+    known: Any = AutoModelForCausalLM._model_mapping
+    if type(config) in AutoModelForTokenClassification._model_mapping or type(config) not in known:
+        return AutoModelForTokenClassification
+    parents = known[type(config)].__mro__[1:]
+    family = next(parent for parent in parents if issubclass(parent, PreTrainedModel))
+    name = type(config).__name__.removesuffix("Config") + "ForTokenClassification"
+    fields = {"config_class": type(config), "__annotations__": {"config": type(config)}, "__module__": __name__}
+    return type(name, (GenericForTokenClassification, family), fields)
+
+
+def _read_config(path: Path | str, **changes: Any) -> Any:
     from transformers import AutoConfig
 
     try:
-        architectures = AutoConfig.from_pretrained(path, trust_remote_code=False).architectures or []
+        config = AutoConfig.from_pretrained(path, trust_remote_code=False, **changes)
     except Exception as error:  # whatever a library makes of a folder's content
         raise ModelUnavailable(f"The model {str(path)!r} cannot be loaded: {_reason(error)}") from error
-    return any(name.endswith("ForTokenClassification") for name in architectures)
+    if config.get_text_config() is not config:
+        # Its decoder has a configuration of its own, so attention would not be switched for packed sequences.
+        raise ModelUnavailable(
+            f"The model {str(path)!r} ({config.model_type}) reads more than text, and only decoders of text can be "
+            "run here. Use the text model of the family, or save its language model alone."
+        )
+    return config
 
 
 def _load(
@@ -108,7 +129,6 @@ def _load(
     **changes: Any,
 ) -> Any:
     """A model whose weights all come from its files, but for `new_heads`, which replace the old one."""
-    from transformers import AutoConfig
     from transformers.utils import logging
 
     from ragen.modeling.finite import describe, non_finite
@@ -117,8 +137,8 @@ def _load(
     device = device or default_device()
     dtype = precision(device)
     verbosity = logging.get_verbosity()
+    config = _read_config(path, **changes)
     try:
-        config = AutoConfig.from_pretrained(path, trust_remote_code=False, **changes)
         if is_trained:
             # With dropout, the log-probs of an update would differ from those of the rollout.
             for name, value in config.to_dict().items():

@@ -18,6 +18,7 @@ from ragen.learners.actor import Actor
 from ragen.learners.critic import Critic
 from ragen.learners.reference import Reference
 from ragen.llm_agent.build import agent_with
+from ragen.modeling.fused_layers import unfused_reason
 from ragen.modeling.load import default_device, load_model, load_tokenizer, load_value_model
 from ragen.modeling.lora import add_adapter, has_adapter, load_adapter
 from ragen.modeling.team import SOLO, Team
@@ -97,6 +98,12 @@ def with_seed(config: Config, seed: int | None) -> Config:
     return replace(config, seed=replace(config.seed, train=seed))
 
 
+def update_notes(model: Any, device: str) -> list[str]:
+    """What updates do slower than they might."""
+    reason = unfused_reason(model) if device.startswith("cuda") else ""
+    return [f"Updates run without fused layers: {reason}."] if reason else []
+
+
 def build_ray_workers(config: Config, start: Start, *, device: str, ranks: Ranks | None) -> Workers:
     """Sharded models, one process for each device. This process leaves the devices alone."""
     from ragen.workers.ray import RayWorkers
@@ -133,6 +140,9 @@ def build_workers(config: Config, start: Start, rank: Rank | None = None, *, dev
         joins_group=rank is not None,
     )
     agent = agent_with(config, source)
+    if is_first:
+        for note in [*agent.notes, *update_notes(model, device)]:
+            print(note, flush=True)
     team = _shard(config, model, "actor", rank, copy=policy)
     reference = None
     if config.uses_reference and config.lora.rank > 0:  # the actor without its adapter

@@ -8,9 +8,11 @@ import torch
 from transformers import (
     AutoModelForCausalLM,
     Gemma2Config,
+    Gemma3TextConfig,
     GPT2Config,
     LlamaConfig,
     MistralConfig,
+    Phi3Config,
     Qwen2Config,
     Qwen3Config,
 )
@@ -47,6 +49,15 @@ FAMILIES = {
     ),
     "mistral_sliding_window": lambda: MistralConfig(**SHAPE, sliding_window=7),
     "gemma2_soft_cap": lambda: Gemma2Config(**SHAPE, head_dim=16, sliding_window=7, query_pre_attn_scalar=16),
+    # Two kinds of layers with rotary embeddings of their own.
+    "gemma3_two_ropes": lambda: Gemma3TextConfig(
+        **SHAPE,
+        head_dim=16,
+        sliding_window=7,
+        query_pre_attn_scalar=16,
+        layer_types=["sliding_attention", "full_attention"],
+    ),
+    "phi3_fused_projections": lambda: Phi3Config(**SHAPE, sliding_window=7),
 }
 
 

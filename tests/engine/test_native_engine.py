@@ -34,7 +34,7 @@ def test_sampled_logprobs_equal_a_plain_forward_pass_over_several_turns(family):
         for session, completion in run(engine, requests).items():
             ids = contexts[session] + completion.token_ids
             expected = forward_logprobs(model, ids, len(contexts[session]), temperature=0.7)
-            assert completion.logprobs == pytest.approx(expected, abs=1e-5)
+            assert completion.logprobs == pytest.approx(expected, abs=2e-5)
             entropies = forward_entropies(model, ids, len(contexts[session]), temperature=0.7)
             assert completion.entropies == pytest.approx(entropies, abs=1e-5)
             contexts[session] = ids + prompt(4, seed=turn)

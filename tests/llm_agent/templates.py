@@ -26,6 +26,8 @@ class Family:
     eos: str
     added: tuple[str, ...] = ()
     """Single tokens that are not special."""
+    swallowing: tuple[str, ...] = ()
+    """Special tokens that take the white space behind them along."""
     bos: str | None = None
     has_metaspace: bool = False
     """Sentencepiece style: spaces become ▁ and one is put before every text."""
@@ -90,6 +92,40 @@ FAMILIES = {
         bos="<bos>",
         eos="<eos>",
     ),
+    # Has no system role of its own, but puts such a message before the first question.
+    "gemma3": Family(
+        template="{{ bos_token }}{% if messages[0].role == 'system' %}{% set intro = messages[0].content + '\n\n' %}"
+        "{% set messages = messages[1:] %}{% else %}{% set intro = '' %}{% endif %}{% for m in messages %}"
+        "{% if (m.role == 'user') != (loop.index0 % 2 == 0) %}{{ raise_exception('roles must alternate') }}{% endif %}"
+        "<start_of_turn>{{ 'model' if m.role == 'assistant' else m.role }}\n{{ intro if loop.first else '' }}"
+        "{{ m.content | trim }}<end_of_turn>\n{% endfor %}"
+        "{% if add_generation_prompt %}<start_of_turn>model\n{% endif %}",
+        special=("<eos>", "<bos>", "<start_of_turn>", "<end_of_turn>"),
+        bos="<bos>",
+        eos="<end_of_turn>",
+    ),
+    # Its markers swallow the white space behind them, and a finished conversation ends with eos.
+    "phi3": Family(
+        template="{% for m in messages %}<|{{ m.role }}|>\n{{ m.content }}<|end|>\n{% endfor %}"
+        "{% if add_generation_prompt %}<|assistant|>\n{% else %}{{ eos_token }}{% endif %}",
+        special=("<unk>", "<s>", "<|endoftext|>"),
+        swallowing=("<|system|>", "<|user|>", "<|assistant|>", "<|end|>"),
+        bos="<s>",
+        eos="<|endoftext|>",
+        has_metaspace=True,
+    ),
+    # Shows the system text before the last question, wherever that is.
+    "mistral": Family(
+        template="{% if messages[0].role == 'system' %}{% set system = messages[0].content %}"
+        "{% set messages = messages[1:] %}{% endif %}{{ bos_token }}{% for m in messages %}"
+        "{% if (m.role == 'user') != (loop.index0 % 2 == 0) %}{{ raise_exception('roles must alternate') }}{% endif %}"
+        "{% if m.role == 'user' %}[INST] {% if loop.last and system is defined %}{{ system + '\n\n' }}{% endif %}"
+        "{{ m.content }}[/INST]{% else %} {{ m.content }}{{ eos_token }}{% endif %}{% endfor %}",
+        special=("<unk>", "<s>", "</s>", "[INST]", "[/INST]"),
+        bos="<s>",
+        eos="</s>",
+        has_metaspace=True,
+    ),
     "llama2": Family(
         template="{% if messages[0].role == 'system' %}"
         "{% set intro = '<<SYS>>\n' + messages[0].content + '\n<</SYS>>\n\n' %}"
@@ -153,6 +189,7 @@ def make_tokenizer(family: Family) -> Any:
         )
         lines = LINES * 2
     tokenizer.train_from_iterator(lines, trainer)
+    tokenizer.add_special_tokens([AddedToken(text, normalized=False, rstrip=True) for text in family.swallowing])
     tokenizer.add_tokens([AddedToken(text, normalized=False) for text in family.added])
     roles = {"bos_token": family.bos, "eos_token": family.eos}
     return PreTrainedTokenizerFast(

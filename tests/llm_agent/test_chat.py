@@ -27,6 +27,9 @@ STARTS = {
     "qwen3": "<|im_start|>system\nbe brief<|im_end|>\n<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\n<think>",
     "deepseek": "<｜begin｜>be brief<｜User｜>hi<｜Assistant｜><think>\n",
     "gemma": "<bos><start_of_turn>user\nbe brief\n\nhi<end_of_turn>\n<start_of_turn>model\n<think>",
+    "gemma3": "<bos><start_of_turn>user\nbe brief\n\nhi<end_of_turn>\n<start_of_turn>model\n<think>",
+    "phi3": "<|system|>\nbe brief<|end|>\n<|user|>\nhi<|end|>\n<|assistant|>\n<think>",
+    "mistral": "<s>[INST] be brief\n\nhi[/INST] <think>",
     "llama2": "<s>[INST] <<SYS>>\nbe brief\n<</SYS>>\n\nhi [/INST] <think>",
 }
 NEXTS = {
@@ -37,6 +40,9 @@ NEXTS = {
     "qwen3": "<|im_end|>\n<|im_start|>user\nmore<|im_end|>\n<|im_start|>assistant\n<think>",
     "deepseek": "<｜end｜><｜User｜>more<｜Assistant｜><think>\n",
     "gemma": "<end_of_turn>\n<start_of_turn>user\nmore<end_of_turn>\n<start_of_turn>model\n<think>",
+    "gemma3": "<end_of_turn>\n<start_of_turn>user\nmore<end_of_turn>\n<start_of_turn>model\n<think>",
+    "phi3": "<|end|>\n<|user|>\nmore<|end|>\n<|assistant|>\n<think>",
+    "mistral": "</s>[INST] more[/INST] <think>",
     "llama2": " </s><s>[INST] more [/INST] <think>",
 }
 ENDS = {
@@ -48,8 +54,17 @@ ENDS = {
     "deepseek": "<｜end｜>",
     "opens_think": "<|im_end|>",
     "gemma": "<end_of_turn>",
+    "gemma3": "<end_of_turn>",
+    "phi3": "<|end|>",
+    "mistral": "</s>",
     "llama2": "</s>",
     "dated": "<|im_end|>",
+}
+
+
+ROLE_NOTES = {
+    "gemma": "This chat template has no system role; the system text stands in the first user message.",
+    "mistral": "This chat template shows the system text in the last user message only; here it stays in the first.",
 }
 
 
@@ -68,8 +83,8 @@ def token_id(chat: Chat, token: str) -> int:
 
 def sampled_reply(chat: Chat, text: str, *, is_ended: bool, end: str) -> list[int]:
     """Ids of a reply as a model would write it behind the forced prefix, with or without the end token."""
-    gap = " " if end == "</s>" else ""  # the llama2 template shows a space there
-    text = text + gap * is_ended
+    shows_gap = "' ' + eos_token" in chat.tokenizer.chat_template  # llama2
+    text = text + " " * (is_ended and shows_gap)
     opened, ids = encode(chat, chat.opened_prefix), encode(chat, chat.opened_prefix + text)
     # Where a merge spans the border, a model cannot have sampled it either.
     ids = ids[len(opened) :] if ids[: len(opened)] == opened else encode(chat, text)
@@ -111,7 +126,7 @@ def test_the_end_of_a_turn_stops_a_reply_in_every_mode(family, is_growing):
 def test_an_appended_conversation_decodes_to_the_templates_own_rendering(family, data):
     chat = make_chat(family)
     words = st.text(st.sampled_from("abc Up#_\n|<>é√"), max_size=12).map(str.strip)
-    has_system = family != "gemma"
+    has_system = chat.has_system_role
     system, first = data.draw(words), data.draw(words)
     ids = chat.start(system, first)
     messages = [{"role": "system", "content": system}, {"role": "user", "content": first}]
@@ -138,7 +153,7 @@ def test_an_appended_conversation_decodes_to_the_templates_own_rendering(family,
 )
 def test_the_self_test_finds_appending_exact(family, forced_prefix):
     chat = make_chat(family, forced_prefix=forced_prefix)
-    assert chat.note == ""
+    assert chat.note == ROLE_NOTES.get(family, "")
 
 
 @pytest.mark.parametrize("family", ["qwen3", "deepseek"])
@@ -162,11 +177,17 @@ def test_a_template_that_opens_the_think_block_is_not_given_a_second_one(family,
     assert chat.reply_text(encode(chat, REPLY)) == "<think>\n" + REPLY
 
 
-def test_a_template_without_a_system_role_gets_the_system_text_in_the_first_user_turn():
-    chat = make_chat("gemma")
+@pytest.mark.parametrize("family", ["gemma", "mistral"])
+def test_a_template_without_a_system_role_gets_the_system_text_in_the_first_user_turn(family):
+    chat = make_chat(family)
     assert not chat.has_system_role
     assert "be brief\n\nhi" in chat.decode(chat.start("be brief", "hi"))
     assert "be brief" not in chat.decode(chat.append([], "more"))
+
+
+def test_a_system_text_that_moves_may_stay_where_every_prompt_starts_anew():
+    chat = make_chat("mistral", is_growing=False)
+    assert (chat.has_system_role, chat.note) == (True, "")
 
 
 @pytest.mark.parametrize("family", ["deepseek", "opens_think"])

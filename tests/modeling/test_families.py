@@ -9,8 +9,8 @@ from transformers import AutoModelForCausalLM, MistralConfig
 from ragen.engine.graph.fused import unsupported_reason
 from ragen.modeling import families
 from ragen.modeling.families import FAMILIES, Family, family_of
-from ragen.modeling.fused_layers import fused_layers
-from tests.engine.families import SHAPE
+from ragen.modeling.fused_layers import fused_layers, unfused_reason
+from tests.engine.families import SHAPE, random_model, wide
 
 GPU = torch.device("cuda")  # of which nothing is asked
 
@@ -34,7 +34,7 @@ def with_triton(monkeypatch):
 def test_an_unknown_family_runs_as_it_comes(with_triton):
     model = mistral()
     assert family_of(model.config) == Family()
-    assert unsupported_reason(model) == "the family mistral is not described"
+    assert unsupported_reason(model) == unfused_reason(model) == "the family mistral is not described"
     assert num_replaced(model) == 0
 
 
@@ -59,3 +59,12 @@ def test_the_families_of_the_catalogue_have_both():
         "qwen2",
         "qwen3",
     }
+
+
+def test_why_layers_are_not_fused(with_triton, monkeypatch):
+    assert unfused_reason(wide("qwen2")) == ""
+    assert unfused_reason(wide("qwen2", hidden_act="gelu")) == "its activation is gelu, not silu"
+    assert unfused_reason(wide("llama", head_dim=24)) == "its head size 24 is not a power of two"
+    assert unfused_reason(random_model("gemma3_two_ropes")) == "the family gemma3_text is not described"
+    monkeypatch.setattr(importlib.util, "find_spec", lambda *_: None)
+    assert unfused_reason(wide("qwen2")) == "triton is not installed"

@@ -204,3 +204,12 @@ def test_the_longest_context_is_read_from_the_config(config: dict[str, Any], lim
 def test_a_rotary_embedding_that_grows_says_why():
     found = longest_context(DYNAMIC)
     assert found and "rotary embedding (dynamic) changes with the length beyond 2048" in found.reason
+
+
+def test_a_model_that_reads_images_is_refused(tmp_path: Path):
+    from transformers import Gemma3Config
+
+    Gemma3Config().save_pretrained(tmp_path)
+    for load in (load_model, load_value_model):
+        with pytest.raises(RagenError, match=r"\(gemma3\) reads more than text.*Use the text model of the family"):
+            load(tmp_path)

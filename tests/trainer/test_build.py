@@ -4,7 +4,8 @@ import json
 
 import yaml
 
-from ragen.trainer.build import build_trainer, with_seed
+from ragen.trainer.build import build_trainer, update_notes, with_seed
+from tests.engine.families import random_model
 from tests.trainer.runs import small_config, train
 
 ACTOR = "actor_rollout_ref.actor"
@@ -37,3 +38,9 @@ def test_a_drawn_seed_keeps_clear_of_the_validation_levels(tmp_path):
     everywhere = ["seed.train=null", "seed.val=0", "es_manager.val.env_groups=1000000"]
     config = small_config(tmp_path, *everywhere)
     assert with_seed(config, None).seed.train == 1_000_000
+
+
+def test_slower_updates_are_said_on_a_gpu():
+    model = random_model("gemma2_soft_cap")
+    assert update_notes(model, "cpu") == []
+    assert update_notes(model, "cuda") == ["Updates run without fused layers: the family gemma2 is not described."]

@@ -33,8 +33,17 @@ def native_engine(
     """The graph engine where it can run the model, else the plain one; `sizes` are those of `SessionEngine`."""
     weight = next(model.parameters())
     is_fast = weight.is_cuda and weight.dtype in (torch.bfloat16, torch.float16) and not enforce_eager
-    if is_fast and importlib.util.find_spec("triton") and not unsupported_reason(model):
+    reason = plain_reason(model) if is_fast else ""
+    if is_fast and not reason:
         from ragen.engine.graph.engine import GraphEngine
 
         return GraphEngine(model, tokenizer, free_cache=free_cache, **sizes)
-    return NativeEngine(model, tokenizer, **sizes)
+    engine = NativeEngine(model, tokenizer, **sizes)
+    if reason:
+        engine.note = f"The graph engine cannot run this model: {reason}. Replies are decoded without it, slower."
+    return engine
+
+
+def plain_reason(model: Any) -> str:
+    """Why a model on a GPU gets the plain engine; empty where it gets the graph engine."""
+    return "triton is not installed" if importlib.util.find_spec("triton") is None else unsupported_reason(model)
