@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated
 
 from ragen.config.actor_rollout_ref import OptimConfig
@@ -44,13 +45,20 @@ def load_sft(
 ) -> tuple[Config, SftConfig]:
     """The normal configuration and the section `sft`, checked against each other."""
     config = load_config(config_name, [o for o in overrides if not o.startswith(SECTION)], config_dir)
-    tree = compose("sft", [o for o in overrides if o.startswith(SECTION)], CONFIG_DIR / "sft")
+    section = section_of(config_name, config_dir)
+    tree = compose(section.stem, [o for o in overrides if o.startswith(SECTION)], section.parent)
     sft = build_dataclass(SftConfig, tree["sft"], "sft")
     if config.seed.train is None:
         raise ConfigError("seed.train is null. Supervised training derives its order from it: set a number.")
     check_seeds(config, sft)
     check_length(config, sft)
     return config, sft
+
+
+def section_of(config_name: str, config_dir: str | None) -> Path:
+    """The file of the section: `sft/<config_name>.yaml` in the folder of that config, else sft.yaml."""
+    own = Path(config_dir or CONFIG_DIR) / "sft" / f"{config_name.removesuffix('.yaml')}.yaml"
+    return own if own.is_file() else CONFIG_DIR / "sft" / "sft.yaml"
 
 
 def check_seeds(config: Config, sft: SftConfig) -> None:

@@ -34,3 +34,17 @@ def test_every_key_of_the_yaml_is_a_field():
         (0.9, 0.95),
         0.1,
     )
+
+
+def test_a_config_may_bring_its_own_section(tmp_path):
+    """config/sft/<name>.yaml belongs to config/<name>.yaml; overrides come last."""
+    _, plain = load_sft("real_sokoban")
+    config, sft = load_sft("real_sokoban_warm", ["sft.epochs=3"])
+    assert config.es_manager.train.env_configs.tags == ("CoordSokoban",)
+    assert (plain.output_dir, plain.epochs) == ("models/sft", 5)
+    assert (sft.output_dir, sft.epochs, sft.batch_size) == ("models/real_sokoban_warm", 3, 64)
+    assert sft.optim.betas == plain.optim.betas
+    (tmp_path / "sft").mkdir()
+    (tmp_path / "mine.yaml").write_text("defaults: [real_sokoban, _self_]\n")
+    (tmp_path / "sft" / "mine.yaml").write_text("defaults: [sft/sft@_global_, _self_]\nsft: {epochs: 7}\n")
+    assert load_sft("mine", ["sft.val_size=8"], str(tmp_path))[1].epochs == 7
