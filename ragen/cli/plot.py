@@ -1,4 +1,4 @@
-"""`ragen plot`: the learning curve of a run.
+"""`ragen plot`: the learning curve of a run, or of several seeds.
 
 Tested in tests/plotting/test_learning_curve.py.
 """
@@ -12,7 +12,7 @@ from ragen.plotting.learning_curve import print_learning_curve
 
 def main(argv: Sequence[str]) -> None:
     parser = argparse.ArgumentParser(prog="ragen plot", description="Draw the validation success of a run.")
-    parser.add_argument("run", type=Path, help="run directory")
-    parser.add_argument("--out", type=Path, help="PNG file (RUN/learning_curve.png)")
+    parser.add_argument("runs", type=Path, nargs="+", metavar="run", help="run directory; several are seeds")
+    parser.add_argument("--out", type=Path, help="PNG file (learning_curve.png in the first run directory)")
     args = parser.parse_args(argv)
-    print_learning_curve(args.run, args.out or args.run / "learning_curve.png")
+    print_learning_curve(args.runs, args.out or args.runs[0] / "learning_curve.png")

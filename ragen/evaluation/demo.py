@@ -69,7 +69,7 @@ def train(config: Config, run: Path) -> None:
     assert trainer is not None
     trainer.fit()
     figure = run / "learning_curve.png"
-    curves = plot_learning_curve(run, figure)
+    curves = plot_learning_curve([run], figure)
     console.print(f"Trained in {time.monotonic() - started:.0f} s.")
     for tag, found in curves.items():
         for curve in found:

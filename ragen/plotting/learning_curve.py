@@ -1,15 +1,18 @@
-"""`ragen plot RUN`: validation success against training steps, with intervals and reference lines."""
+"""`ragen plot RUN ...`: validation success against training steps, with intervals and reference lines.
+
+Several runs are seeds of one setting: each is a thin line, and their mean has an interval over seeds.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from ragen.algorithms.statistics import Estimate
+from ragen.algorithms.statistics import Estimate, over_seeds
 from ragen.errors import RagenError
-from ragen.files import read_object, value_at
+from ragen.files import read_object, read_yaml, value_at
 from ragen.plotting.style import new_figure, save_figure
 from ragen.tracking.names import GREEDY_VALIDATION, VALIDATION
 from ragen.tracking.rundir import PREFLIGHT, read_metrics
@@ -51,15 +54,48 @@ def read_curves(rows: Sequence[Mapping[str, Any]], tag: str, num_levels: int) ->
     return curves
 
 
-def plot_learning_curve(run: Path, out: Path) -> dict[str, list[Curve]]:
-    """Draw every validation tag of a run into one PNG; returns what was drawn."""
+def read_run(run: Path) -> dict[str, list[Curve]]:
+    """The curves of every validation tag of a run."""
     rows, levels = read_metrics(run), read_validation(run).levels
     curves = {tag: found for tag, count in levels.items() if (found := read_curves(rows, tag, count))}
     if not curves:
         raise RagenError(f"{run} {NO_VALIDATION}")
+    return curves
+
+
+def mean_curves(seeds: Sequence[Sequence[Curve]], *, share_levels: bool) -> list[Curve]:
+    """The curves that all runs have, at the steps that all of them validated, with intervals over the runs."""
+    means = []
+    for first in seeds[0]:
+        same = [curve for curves in seeds for curve in curves if curve.name == first.name]
+        if len(same) < len(seeds):
+            continue
+        points = [dict(zip(curve.steps, curve.estimates, strict=True)) for curve in same]
+        steps = [step for step in first.steps if all(step in each for each in points)]
+        estimates = [over_seeds([each[step] for each in points], share_levels=share_levels) for step in steps]
+        if steps:
+            means.append(replace(first, steps=steps, estimates=estimates))
+    return means
+
+
+def plot_learning_curve(runs: Sequence[Path], out: Path) -> dict[str, list[Curve]]:
+    """Draw every validation tag into one PNG; returns what was drawn: a run, or the mean of several."""
+    seeds, levels = [read_run(run) for run in runs], read_validation(runs[0]).levels
+    for run, found in zip(runs, seeds, strict=True):
+        if [*found] != [*seeds[0]]:
+            raise RagenError(
+                f"{run} is validated on {', '.join(found)}, {runs[0]} on {', '.join(seeds[0])}. Several runs are drawn "
+                "as seeds of one setting: give runs of the same one."
+            )
+    share_levels = len({value_at(read_yaml(run / "config.yaml"), "seed.val", run) for run in runs}) < len(runs)
+    curves = {tag: mean_curves([found[tag] for found in seeds], share_levels=share_levels) for tag in seeds[0]}
     figure = new_figure(6.4 * len(curves), 4.2)
     axes = figure.subplots(1, len(curves), squeeze=False)[0]
     for axis, (tag, found) in zip(axes, curves.items(), strict=True):
+        thin = [curve for seed in seeds for curve in seed[tag]] if len(runs) > 1 else []
+        for curve in thin:
+            means = [estimate.mean for estimate in curve.estimates]
+            axis.plot(curve.steps, means, color=COLORS[curve.mode], alpha=0.4, linewidth=0.8)
         for curve in found:
             color, means = COLORS[curve.mode], [estimate.mean for estimate in curve.estimates]
             line = ":" if curve.is_unseen else "-"
@@ -67,10 +103,11 @@ def plot_learning_curve(run: Path, out: Path) -> dict[str, list[Curve]]:
             if not curve.is_unseen:  # whose band would hide the other one
                 lows, highs = [e.low for e in curve.estimates], [e.high for e in curve.estimates]
                 axis.fill_between(curve.steps, lows, highs, color=color, alpha=0.15, linewidth=0)
-        for name, value in read_references(run).get(tag, {}).items():
+        for name, value in read_references(runs[0]).get(tag, {}).items():
             axis.axhline(value, color=COLORS[name], linestyle="--", linewidth=1, label=f"{name} ({value:.2f})")
         axis.set(xlabel="training step", ylabel="validation success", ylim=(-0.02, 1.04))
-        axis.set_title(f"{tag}, {levels[tag]} validation levels, 95 % bands", fontsize=10)
+        over = f", {len(runs)} runs" if len(runs) > 1 else ""
+        axis.set_title(f"{tag}, {levels[tag]} validation levels{over}, 95 % bands", fontsize=10)
         axis.grid(alpha=0.25)
         axis.legend(fontsize=8, loc="lower right")
     save_figure(figure, out, dpi=150)
@@ -90,9 +127,15 @@ def read_references(run: Path) -> dict[str, dict[str, float]]:
     }
 
 
-def print_learning_curve(run: Path, out: Path) -> None:
-    """Draw a run, and print the first and the last point of every curve."""
-    curves = plot_learning_curve(run, out)
+def print_learning_curve(runs: Sequence[Path], out: Path) -> None:
+    """Draw runs, and print the first and the last point of every curve."""
+    curves = plot_learning_curve(runs, out)
+    if len(runs) > 1:
+        lasts = {run: read_metrics(run)[-1]["step"] for run in runs}
+        print(f"the mean of {len(runs)} runs with 95 % intervals over them, at the steps that all have")
+        for run, last in lasts.items():
+            if last < max(lasts.values()):
+                print(f"{run} ended at step {last}: the mean ends there, not the others")
     for tag, found in curves.items():
         for curve in found:
             first, last = curve.estimates[0], curve.estimates[-1]
