@@ -5,8 +5,8 @@ from __future__ import annotations
 import errno
 import signal
 import sys
-from collections.abc import Callable
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 
 from ragen.streams import discard, outliving_readers, show_everything
 from ragen.text import printable
@@ -26,6 +26,15 @@ class ConfigError(RagenError):
 
 class MissingExtra(RagenError):
     """An optional package is needed; the message holds the install command."""
+
+
+@contextmanager
+def needing_extra(extra: str, what: str) -> Iterator[None]:
+    """Imports within: where a package is missing, the error says `what` it is for and which extra brings it."""
+    try:
+        yield
+    except ImportError as error:
+        raise MissingExtra(f"{what}. Run: pip install -e '.[{extra}]'") from error
 
 
 class ModelUnavailable(RagenError):

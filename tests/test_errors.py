@@ -4,7 +4,7 @@ import errno
 
 import pytest
 
-from ragen.errors import ConfigError, reporting_errors
+from ragen.errors import ConfigError, MissingExtra, needing_extra, reporting_errors
 
 
 def failing_with(error: BaseException):
@@ -37,3 +37,11 @@ def test_a_full_disk_and_a_missing_file_are_one_line(capsys):
         "error: No space left on device. Free some space.\n"
         "error: a/b: No such file or directory. Check the path and its permissions.\n"
     )
+
+
+def test_a_missing_package_is_named_with_the_extra_that_brings_it():
+    with (
+        pytest.raises(MissingExtra, match=r"^Figures need it\. Run: pip install -e '\.\[plot\]'$"),
+        needing_extra("plot", "Figures need it"),
+    ):
+        import no_such_package  # noqa: F401

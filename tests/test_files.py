@@ -7,7 +7,7 @@ import pytest
 
 from ragen import files
 from ragen.errors import ConfigError, FileError
-from ragen.files import check_writable, read_object, read_tensor_header, read_yaml, value_at
+from ragen.files import check_writable, read_object, read_tensor_header, read_yaml, to_csv, value_at
 
 BROKEN_JSON = {
     b"": "is not JSON",
@@ -113,3 +113,7 @@ def test_a_disk_without_room_is_refused(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setattr(files, "MIN_FREE_BYTES", 10**18)
     with pytest.raises(ConfigError, match="MB are free there"):
         check_writable(tmp_path, "out")
+
+
+def test_a_table_becomes_csv():
+    assert to_csv(["value", "note"], [[1, "a, b"], [0.5, ""]]) == 'value,note\n1,"a, b"\n0.5,\n'

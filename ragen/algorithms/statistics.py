@@ -30,8 +30,10 @@ class Estimate:
     high: float
 
     def __format__(self, spec: str) -> str:
+        """0.430 [0.371, 0.491]; without the interval where it is not known."""
         spec = spec or ".3f"
-        return f"{self.mean:{spec}} [{self.low:{spec}}, {self.high:{spec}}]"
+        interval = "" if math.isnan(self.low) else f" [{self.low:{spec}}, {self.high:{spec}}]"
+        return f"{self.mean:{spec}}{interval}"
 
     @property
     def below(self) -> float:

@@ -23,16 +23,14 @@ from torch.distributed import PrefixStore, TCPStore
 
 from ragen.config.schema import Config
 from ragen.distributed.watch import IDLE, Watch, notes
-from ragen.errors import ConfigError, MissingExtra, RagenError, WorkerError
+from ragen.errors import ConfigError, RagenError, WorkerError, needing_extra
 from ragen.learners.batch import Batch
 
-try:
+with needing_extra("ray", "Training on several devices needs Ray"):
     import ray
     from ray.exceptions import GetTimeoutError, RayActorError, RayError, RayTaskError
     from ray.util.placement_group import placement_group, remove_placement_group
     from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
-except ImportError as error:
-    raise MissingExtra("Training on several devices needs Ray. Run: pip install -e '.[ray]'") from error
 
 START_S = 300.0
 """Longest time until Ray has placed all processes and they answer."""
@@ -100,7 +98,8 @@ class RankProcess:
         """Call a method of the workers. Where all ranks have the same answer, only one of them gives it."""
         self._note(method)
         answer = getattr(self._workers, method)(*args, **kwargs)
-        self._workers.synchronize()
+        if torch.cuda.is_initialized():
+            torch.cuda.synchronize()  # whoever asked measures what has been done
         self._note(IDLE)
         return answer if is_answered else None
 
@@ -298,7 +297,7 @@ class RankCalls:
         answers: dict[int, Any] = {}
         failures: dict[int, Exception] = {}
         waiting, now = list(calls), time.monotonic()
-        watch = Watch.of(len(calls), now)
+        watch = Watch(len(calls), now)
         warned = failed = None
         while waiting:
             done, waiting = ray.wait(waiting, timeout=1.0)

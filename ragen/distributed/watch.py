@@ -6,8 +6,6 @@ import json
 import sys
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
-from typing import Self
 
 from torch.distributed import Store
 
@@ -32,19 +30,14 @@ def notes(store: Store, number: int) -> Callable[[str | None], None]:
     return note
 
 
-@dataclass(kw_only=True, slots=True)
 class Watch:
-    """What is known of the ranks' progress during one call."""
+    """What is known of the ranks' progress during one call; at first nothing."""
 
-    notes: list[tuple[str, int]]
-    """Phase and number of pieces done, of each rank."""
-    moved: list[float]
-    """When each of them last changed."""
-
-    @classmethod
-    def of(cls, num_ranks: int, now: float) -> Self:
-        """Nothing is known yet."""
-        return cls(notes=[("", -1)] * num_ranks, moved=[now] * num_ranks)
+    def __init__(self, num_ranks: int, now: float) -> None:
+        self.notes = [("", -1)] * num_ranks
+        """Phase and number of pieces done, of each rank."""
+        self.moved = [now] * num_ranks
+        """When each of them last changed."""
 
     def describe_waiting(self, now: float) -> str:
         """One line per rank; those that are behind hold up the others."""

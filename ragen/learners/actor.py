@@ -78,7 +78,7 @@ class Actor(Learner):
 
     def update(self, batch: Batch, *, step: int) -> Metrics:
         """Policy loss - entropy_coeff * entropy + kl_loss_coef * KL, one optimizer step per mini batch."""
-        metrics = self.train_on(batch, step=step, loss_of=self.loss)
+        metrics = self.train_on(batch, step=step)
         if self.config.use_kl_loss:
             metrics["kl_coef"] = self.config.kl_loss_coef
         return with_prefix(ACTOR, metrics)

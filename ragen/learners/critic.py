@@ -13,7 +13,6 @@ from ragen.learners.learner import Learner, scatter, score_batch
 from ragen.modeling.load import to_device
 from ragen.modeling.packing import Packing
 from ragen.modeling.rows import take_rows
-from ragen.modeling.team import SOLO, Team
 from ragen.tracking.names import CRITIC, with_prefix
 from ragen.types import Metrics
 
@@ -29,9 +28,6 @@ class Critic(Learner):
 
     config: CriticConfig
 
-    def __init__(self, model: Any, config: CriticConfig, *, total_steps: int, seed: int = 0, team: Team = SOLO) -> None:
-        super().__init__(model, config, total_steps=total_steps, seed=seed, team=team)
-
     def values(self, batch: Batch) -> Tensor:
         """Values of the sampled tokens without gradient, [batch, seq] on the CPU."""
         (values,) = score_batch(
@@ -45,8 +41,7 @@ class Critic(Learner):
 
     def update(self, batch: Batch, *, step: int) -> Metrics:
         """Clipped squared error to the returns, one optimizer step per mini batch."""
-        metrics = self.train_on(batch, step=step, loss_of=self.loss)
-        return with_prefix(CRITIC, metrics)
+        return with_prefix(CRITIC, self.train_on(batch, step=step))
 
     def loss(self, batch: Batch, packing: Packing) -> tuple[Tensor, dict[str, float]]:
         """The micro batch's share of the value loss."""

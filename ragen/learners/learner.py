@@ -80,18 +80,15 @@ class Learner:
         """Updates in a row without any finite gradient."""
         self.optimizer = Optimizer(model, config.optim, grad_clip=config.grad_clip, total_steps=total_steps)
 
-    def train_on(
-        self,
-        batch: Batch,
-        *,
-        step: int,
-        loss_of: Callable[[Batch, Packing], tuple[Tensor, dict[str, float]]],
-    ) -> Metrics:
-        """One optimizer step for each mini batch.
+    def loss(self, batch: Batch, packing: Packing) -> tuple[Tensor, dict[str, float]]:
+        """A micro batch's share of the loss of its mini batch, and its share of the metrics.
 
-        `loss_of(micro batch, packing)` returns the micro batch's share of the loss of its mini batch and
-        its share of the metrics; the weights of the tokens belong to the mini batch, so shares simply add up.
+        The weights of the tokens belong to the mini batch, so shares simply add up.
         """
+        raise NotImplementedError
+
+    def train_on(self, batch: Batch, *, step: int) -> Metrics:
+        """One optimizer step for each mini batch."""
         config = self.config
         self.model.train()
         sums: dict[str, float] = defaultdict(float)
@@ -110,7 +107,7 @@ class Learner:
             mini.weights = token_weights(mini.mask, config.loss_agg_mode, horizon=horizon)
             mini.mean_weights = token_weights(mini.mask, "token-mean")
             for micro, packing in self.passes(mini):
-                loss, shares = self.team.run(partial(loss_of, micro, packing))
+                loss, shares = self.team.run(partial(self.loss, micro, packing))
                 loss.backward()
                 for name, share in shares.items():
                     sums[name] += share

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from ragen.config.schema import LoraConfig
 from ragen.config.strict import did_you_mean
-from ragen.errors import ConfigError, FileError, MissingExtra
+from ragen.errors import ConfigError, FileError, needing_extra
 from ragen.modeling.load import read_tensors
 
 ADAPTER_FILE = "adapter.safetensors"
@@ -24,11 +24,9 @@ def add_adapter(model: Any, config: LoraConfig, *, seed: int, trained_heads: tup
 
     The updates start at zero, as a product of zeros and random numbers, which `seed` fixes.
     """
-    try:
+    with needing_extra("lora", "lora.rank > 0 needs peft"):
         from peft import LoraConfig as PeftConfig
         from peft import inject_adapter_in_model
-    except ImportError as error:
-        raise MissingExtra("lora.rank > 0 needs peft. Run: pip install -e '.[lora]'") from error
 
     targets = find_targets(model, config.target_modules)
     model.requires_grad_(False)

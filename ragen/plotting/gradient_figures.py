@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ragen.files import to_csv
 from ragen.plotting.buckets import COMPONENTS, Analysis
 from ragen.plotting.history import Metrics, Step
 from ragen.plotting.style import (
@@ -308,8 +307,5 @@ def metrics_json(metrics: Metrics, step: Step) -> str:
 
 def table_csv(analysis: Analysis) -> str:
     """bucket,reward_std: a row per group, lowest bucket first."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(["bucket", "reward_std"])
-    writer.writerows([bucket.name, std] for bucket in analysis.buckets for std in bucket.group_stds)
-    return text.getvalue()
+    rows = [[bucket.name, std] for bucket in analysis.buckets for std in bucket.group_stds]
+    return to_csv(["bucket", "reward_std"], rows)

@@ -21,7 +21,6 @@ from ragen.plotting.style import (
     PURPLE,
     VERMILION,
     clean,
-    error_lengths,
     new_figure,
     save_figure,
     show_text,
@@ -122,7 +121,7 @@ def table_rows(runs: Sequence[ScalingRun]) -> list[list[str]]:
                 str(run.steps[-1]),
                 f"{run.successes[0]:.3f}",
                 f"{run.successes[best]:.3f} ({run.steps[best]})",
-                f"{run.final.mean:.3f}" if math.isnan(run.final.low) else f"{run.final}",
+                f"{run.final}",
                 f"{run.final_score:.2f}",
             ]
         )
@@ -137,8 +136,7 @@ def plot_scaling(runs: Sequence[ScalingRun], out: Path) -> Path:
         label = f"{run.model} ({short_count(run.num_parameters)}), {run.name}"
         curves.plot(run.steps, run.successes, marker="o", markersize=3.5, color=color, label=label)
         if run.num_parameters:
-            has_interval = not math.isnan(run.final.low)
-            bars = error_lengths([run.final.mean], [(run.final.low, run.final.high)]) if has_interval else None
+            bars = [[run.final.below], [run.final.above]]
             sizes.errorbar([run.num_parameters], [run.final.mean], yerr=bars, marker="o", capsize=3, color=color)
     clean(curves, "Validation success", xlabel="training step", ylabel="success")
     clean(sizes, "Final success, 95 % intervals over levels", xlabel="parameters", ylabel="success")

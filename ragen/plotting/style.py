@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ragen.errors import MissingExtra
+from ragen.errors import needing_extra
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -27,11 +27,9 @@ Points = dict[str, tuple[float, float]]
 
 def new_figure(width: float, height: float) -> Figure:
     """An empty figure, in inches; it belongs to nobody's global state."""
-    try:
+    with needing_extra("plot", "Figures need matplotlib"):
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
-    except ImportError as error:
-        raise MissingExtra("Figures need matplotlib. Run: pip install -e '.[plot]'") from error
     figure = Figure(figsize=(width, height), layout="constrained")
     FigureCanvasAgg(figure)  # it measures texts
     return figure

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from ragen.errors import MissingExtra, RagenError
+from ragen.errors import RagenError, needing_extra
 from ragen.files import read_object
 from ragen.plotting.history import History, wandb_history
 
@@ -65,10 +65,8 @@ def read_records(data: bytes) -> Iterator[bytes]:
 
 def read_wandb_folder(log: Path) -> History:
     """The history of a local W&B run by its .wandb file."""
-    try:
+    with needing_extra("wandb", "Reading W&B files needs wandb"):
         from wandb.proto.wandb_internal_pb2 import Record  # type: ignore[attr-defined]  # made at run time
-    except ImportError as error:
-        raise MissingExtra("Reading W&B files needs wandb. Run: pip install -e '.[wandb]'") from error
 
     data = log.read_bytes()
     if not data.startswith(HEADER):

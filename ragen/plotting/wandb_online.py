@@ -6,7 +6,7 @@ import json
 import tempfile
 from typing import Any
 
-from ragen.errors import MissingExtra, RagenError
+from ragen.errors import RagenError, needing_extra
 from ragen.plotting.history import History, wandb_history
 
 TIMEOUT = 60
@@ -15,10 +15,8 @@ TIMEOUT = 60
 
 def read_wandb_online(entity: str, project: str, run_id: str) -> History:
     """The history of the run entity/project/run_id; tables are fetched when they are asked for."""
-    try:
+    with needing_extra("wandb", "Reading a run at W&B needs wandb"):
         import wandb
-    except ImportError as error:
-        raise MissingExtra("Reading a run at W&B needs wandb. Run: pip install -e '.[wandb]'") from error
 
     path = f"{entity}/{project}/{run_id}"
     wandb.setup(wandb.Settings(silent=True))

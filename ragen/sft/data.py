@@ -100,10 +100,9 @@ def _demonstrate(chunk: Chunk) -> list[Episode]:
 
 
 def demonstrate(
-    config: Config, sft: SftConfig, *, model: Path | str, tokenizer: Any, first_seed: int, num_levels: int
+    config: Config, sft: SftConfig, todo: Sequence[Chunk], *, model: Path | str, tokenizer: Any
 ) -> Iterator[list[Episode]]:
     """The episodes of all chunks in order, as they are made; what they are does not depend on the processes."""
-    todo = chunks(config.es_manager.train.env_configs.tags, first_seed, num_levels)
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     num_processes = min(sft.num_processes or cores, cores, math.ceil(len(todo) * CHUNK / LEVELS_PER_PROCESS))
     if num_processes <= 1:
@@ -129,17 +128,12 @@ def load_data(
     for split, (first_seed, num_levels) in splits.items():
         made_from = origin(config, sft, tokenizer, first_seed=first_seed, num_levels=num_levels)
         path = Path(sft.data_dir) / f"{split}.parquet" if sft.data_dir else None
-        if path is None or not is_made_from(path, made_from):
-            parts = demonstrate(
-                config, sft, model=model, tokenizer=tokenizer, first_seed=first_seed, num_levels=num_levels
-            )
-            num_chunks = len(chunks(config.es_manager.train.env_configs.tags, first_seed, num_levels))
-            watched = watch(parts, num_chunks, f"{split} demonstrations")
-            episodes = [e for part in watched for e in part] if path is None else []
-            if path is not None:
-                write_parquet(path, watched, split=split, made_from=made_from)
-        if path is not None:
-            episodes = read_parquet(path)
+        todo = chunks(config.es_manager.train.env_configs.tags, first_seed, num_levels)
+        made = demonstrate(config, sft, todo, model=model, tokenizer=tokenizer)
+        watched = watch(made, len(todo), f"{split} demonstrations")  # nothing is played before somebody asks for it
+        if path is not None and not is_made_from(path, made_from):
+            write_parquet(path, watched, split=split, made_from=made_from)
+        episodes = read_parquet(path) if path else [episode for part in watched for episode in part]
         if not episodes:
             raise ConfigError(
                 f"No level from seed {first_seed} on has a solution of at most sft.max_plan={sft.max_plan} actions. "

@@ -99,11 +99,6 @@ class Finetuner:
         self.optimizer.load_file(folder / OPTIMIZER_FILE, self.team)
         self.team.weights_changed()
 
-    def synchronize(self) -> None:
-        """Wait for the device."""
-        if self.team.device_of(self.model).type == "cuda":
-            torch.cuda.synchronize()
-
     def close(self) -> None:
         """Nothing to do in this process."""
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
-from ragen.plotting.style import BLUE, GREY, ORANGE, clean, error_lengths, new_figure, save_figure, show_text
+from ragen.plotting.style import BLUE, GREY, ORANGE, clean, new_figure, save_figure, show_text
 from ragen.sweeps.conditions import Condition, Curve, endings, interval_name
 
 if TYPE_CHECKING:
@@ -92,10 +92,9 @@ def draw_values(axis: Axes, conditions: Sequence[Condition], axis_name: str) -> 
     for kind, (shift, colour, marker) in kinds.items() if estimated else ():
         for x, condition in estimated:
             value = getattr(condition, kind)
-            lengths = error_lengths([value.mean], [(value.low, value.high)])
             face = "white" if condition.has_early_stop else colour  # hollow: a regime that failed
             style = {"color": colour, "markerfacecolor": face, "markersize": 7, "elinewidth": 1.4, "capsize": 4}
-            axis.errorbar([x + shift], [value.mean], yerr=lengths, fmt=marker, **style)
+            axis.errorbar([x + shift], [value.mean], yerr=[[value.below], [value.above]], fmt=marker, **style)
         axis.plot([], [], linestyle="none", marker=marker, markersize=7, color=colour, label=kind)
     for x, condition in enumerate(conditions):
         if condition.final is None:

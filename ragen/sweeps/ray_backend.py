@@ -11,18 +11,16 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from ragen.errors import ConfigError, MissingExtra, RagenError
+from ragen.errors import ConfigError, RagenError, needing_extra
 from ragen.sweeps.backend import ProcessEnd, start_run
 from ragen.sweeps.child import GRACE_S, stop_children
 from ragen.sweeps.run import Run
 from ragen.sweeps.slots import Machine, Slot, ask_nvidia_smi, slot_label, split_list
 from ragen.trainer.signals import Signals
 
-try:
+with needing_extra("ray", "--ray needs Ray"):
     import ray
     from ray.exceptions import RayError, TaskCancelledError
-except ImportError as error:
-    raise MissingExtra("--ray needs Ray. Run: pip install -e '.[ray]'") from error
 
 POLL_S = 0.25
 

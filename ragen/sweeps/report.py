@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import csv
 import importlib.util
-import io
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
 from ragen.errors import MissingExtra
+from ragen.files import to_csv
 from ragen.sweeps.conditions import Condition, endings, interval_name, read_conditions
 from ragen.sweeps.figure import draw
 from ragen.sweeps.results import TIMES, Outcome
@@ -58,7 +57,7 @@ def runs_csv(conditions: Sequence[Condition]) -> str:
                 *(outcome.device, run.run_dir),
             ]
         )
-    return _csv(header, rows)
+    return to_csv(header, rows)
 
 
 def curves_csv(conditions: Sequence[Condition]) -> str:
@@ -69,15 +68,7 @@ def curves_csv(conditions: Sequence[Condition]) -> str:
         for curve in condition.curves
         for step, success in zip(curve.steps, curve.successes, strict=True)
     ]
-    return _csv(["value", "seed", "step", "val_success", "val_episodes"], rows)
-
-
-def _csv(header: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(header)
-    writer.writerows(rows)
-    return text.getvalue()
+    return to_csv(["value", "seed", "step", "val_success", "val_episodes"], rows)
 
 
 def report_text(conditions: Sequence[Condition], *, title: str, axis_name: str, figure: str, summary: Path) -> str:

@@ -70,11 +70,8 @@ class Run:
 
     def is_last_command(self) -> bool:
         """Whether the last command that wrote into the run directory is this one, on whatever GPUs."""
-        return self.last_arguments() == _arguments(self.command)
-
-    def last_arguments(self) -> list[str] | None:
-        """The arguments of the last command, without the GPU ids; None if there was none."""
-        return _arguments(shlex.split(self.command_file.read_text())) if self.command_file.exists() else None
+        last = shlex.split(self.command_file.read_text()) if self.command_file.exists() else []
+        return _arguments(last) == _arguments(self.command)
 
     def begin(self, devices: str) -> None:
         """Note the command. What another command left about itself is removed."""

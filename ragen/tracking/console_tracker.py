@@ -46,12 +46,6 @@ def step_line(step: int, metrics: Mapping[str, float]) -> str:
     return " - ".join([f"step:{step}", *(f"{name}:{compact(value)}" for name, value in metrics.items())])
 
 
-def show_estimate(estimate: Estimate) -> str:
-    """0.430 [0.371, 0.491]; without the interval where it is not known."""
-    is_known = estimate.low == estimate.low
-    return f"{estimate:.3f}" if is_known else f"{estimate.mean:.3f}"
-
-
 def sparkline(values: Sequence[float], *, is_plain: bool = False) -> str:
     """Shares as a small curve: [0, 0.5, 1] -> "▁▅█"."""
     bars = PLAIN_BARS if is_plain else BARS
@@ -149,7 +143,7 @@ class ConsoleTracker:
         """A validation: a line that stays, on a terminal; a part of the step's line elsewhere."""
         self._validation = overall
         if self._live is not None:
-            listed = ", ".join(f"{tag} {show_estimate(success)}" for tag, success in successes.items())
+            listed = ", ".join(f"{tag} {success}" for tag, success in successes.items())
             self.announce(f"{self._now():%H:%M:%S} validation at step {step}: {listed}")
 
     def stage(self, name: str) -> None:
@@ -178,7 +172,7 @@ class ConsoleTracker:
 
     def _line(self) -> str:
         glance = self._glance
-        validation = [f"val {show_estimate(self._validation)}"] if self._validation is not None else []
+        validation = [f"val {self._validation}"] if self._validation is not None else []
         start = [f"{self._now():%Y-%m-%d %H:%M:%S}", glance.count, *glance.success, *validation]
         numbers, pace = glance.numbers(), glance.pace()
         while numbers and len("  ".join([*start, *numbers, *pace])) > MAX_LINE:

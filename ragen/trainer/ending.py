@@ -21,7 +21,6 @@ from ragen.config.schema import Config
 from ragen.errors import NOTHING_LEARNED, Interrupted, RagenError
 from ragen.text import MAX_ERROR, safe
 from ragen.tracking import names
-from ragen.tracking.console_tracker import show_estimate
 from ragen.tracking.rundir import State, read_metrics, read_status
 from ragen.tracking.validation import read_validation, success_by_tag
 from ragen.trainer.checkpoint import find_best, named_checkpoint
@@ -50,8 +49,8 @@ class Validated:
     """On levels that training had not played by then; None where that is all of them."""
 
     def __str__(self) -> str:
-        unseen = "" if self.unseen is None else f" (unseen levels: {show_estimate(self.unseen)})"
-        return f"{show_estimate(self.success)} at step {self.step}{unseen}"
+        unseen = "" if self.unseen is None else f" (unseen levels: {self.unseen})"
+        return f"{self.success} at step {self.step}{unseen}"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -5,7 +5,7 @@ Tested in tests/trainer/test_ray.py.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,16 +14,26 @@ from torch import Tensor
 
 from ragen.config.schema import Config
 from ragen.distributed.ranks import RankCalls
-from ragen.learners.batch import Batch
-from ragen.learners.gradients import Gradient
 from ragen.llm_agent.agent_proxy import OnEpisode, RolloutPlan, ignore, refuse_when_nothing_fits
 from ragen.llm_agent.build import build_chat
 from ragen.llm_agent.es_manager import EsManager
-from ragen.types import Episode, Metrics
+from ragen.types import Episode
+
+
+def on_all_ranks(method: str) -> Any:
+    """A method of LocalWorkers, called on all ranks, which have the same answer."""
+    return lambda self, *args, **kwargs: self.call(method, *args, **kwargs)
 
 
 class RayWorkers(RankCalls):
     """The same as LocalWorkers, on several devices."""
+
+    logprobs = on_all_ranks("logprobs")
+    ref_logprobs = on_all_ranks("ref_logprobs")
+    values = on_all_ranks("values")
+    update_actor = on_all_ranks("update_actor")
+    update_critic = on_all_ranks("update_critic")
+    gradient_components = on_all_ranks("gradient_components")
 
     def __init__(self, config: Config, *args: Any, tokenizer: Any, **kwargs: Any) -> None:
         """The rest as of RankCalls."""
@@ -48,15 +58,6 @@ class RayWorkers(RankCalls):
             on_episode(episode)
         return sorted(episodes, key=lambda episode: (episode.group_id, episode.member))
 
-    def logprobs(self, batch: Batch) -> tuple[Tensor, Tensor]:
-        return self.call("logprobs", batch)
-
-    def ref_logprobs(self, batch: Batch) -> Tensor:
-        return self.call("ref_logprobs", batch)
-
-    def values(self, batch: Batch) -> Tensor:
-        return self.call("values", batch)
-
     def cross_logprobs(
         self, prompts: Sequence[Sequence[int]], continuations: Sequence[Sequence[int]]
     ) -> tuple[Tensor, Tensor]:
@@ -66,17 +67,6 @@ class RayWorkers(RankCalls):
         for number, (columns, _) in enumerate(parts):
             sums[:, number :: self.world_size] = columns
         return sums, parts[0][1]
-
-    def update_actor(self, batch: Batch, *, step: int) -> Metrics:
-        return self.call("update_actor", batch, step=step)
-
-    def update_critic(self, batch: Batch, *, step: int) -> Metrics:
-        return self.call("update_critic", batch, step=step)
-
-    def gradient_components(
-        self, batch: Batch, buckets: Mapping[str, Sequence[Sequence[int]]]
-    ) -> dict[str, dict[str, Gradient]]:
-        return self.call("gradient_components", batch, buckets)
 
     def save(self, role: str, folder: Path) -> None:
         """All ranks gather, the first one writes: it must see the folder under the same path as the driver."""

@@ -173,3 +173,8 @@ def test_coverage_over_seeds_with_levels_of_their_own(spread):
         return over_seeds(runs, share_levels=False)
 
     assert 0.935 <= coverage(estimate, 0.6) <= 0.995
+
+
+def test_an_interval_that_is_not_known_is_left_out():
+    assert f"{Estimate(0.5, 0.375, 0.625)}" == "0.500 [0.375, 0.625]"
+    assert f"{unknown_interval(0.5):+.2f}" == "+0.50"

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from ragen.learners.actor import Actor
+from ragen.learners.batch import Batch
 from ragen.learners.learner import even_sizes, full_sizes, mini_batches, scatter
 from tests.engine.families import random_model
 from tests.learners.batches import actor_config, random_batch
@@ -46,28 +47,31 @@ def test_scattered_values_stand_where_the_mask_is():
 def test_mini_batches_are_even_or_full(sizes, expected):
     config = actor_config(mini_batch_sizes=sizes, ppo_micro_batch_size_per_gpu=7)
     actor = Actor(random_model("qwen2"), config, temperature=1.0, total_steps=10)
-    found = []
+    found = seen_batches(actor)
+    actor.train_on(random_batch(7), step=1)
+    assert [len(batch) for batch in found] == expected
 
-    def loss_of(batch, packing):
-        found.append(len(batch))
-        return actor.loss(batch, packing)
 
-    actor.train_on(random_batch(7), step=1, loss_of=loss_of)
-    assert found == expected
+def seen_batches(actor: Actor) -> list[Batch]:
+    """The micro batches that the loss is asked for, as they come."""
+    found: list[Batch] = []
+    loss = actor.loss
+
+    def watched(batch, packing):
+        found.append(batch)
+        return loss(batch, packing)
+
+    actor.loss = watched
+    return found
 
 
 def test_shuffled_mini_batches_depend_on_the_seed_and_on_the_step():
     def order(seed: int, step: int) -> list[list[int]]:
         config = actor_config(shuffle=True, ppo_micro_batch_size_per_gpu=7)
         actor = Actor(random_model("qwen2"), config, temperature=1.0, total_steps=10, seed=seed)
-        found = []
-
-        def loss_of(batch, packing):
-            found.append(sorted(batch.lengths))
-            return actor.loss(batch, packing)
-
-        actor.train_on(random_batch(7), step=step, loss_of=loss_of)
-        return found
+        found = seen_batches(actor)
+        actor.train_on(random_batch(7), step=step)
+        return [sorted(batch.lengths) for batch in found]
 
     assert order(1, 1) == order(1, 1)
     assert order(1, 1) != order(2, 1) != order(2, 2)

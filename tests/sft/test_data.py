@@ -57,6 +57,7 @@ def test_parquet_holds_the_same_samples_as_memory_and_is_made_once(tokenizer, tm
 
     def not_again(*args, **kwargs):
         raise AssertionError("the demonstrations were there")
+        yield
 
     monkeypatch.setattr(data, "demonstrate", not_again)
     samples(tokenizer, folder)

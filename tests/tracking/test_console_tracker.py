@@ -9,7 +9,7 @@ from rich.console import Console
 
 from ragen.algorithms.statistics import Estimate
 from ragen.tracking.console import progress
-from ragen.tracking.console_tracker import ConsoleTracker, Glance, show_estimate, sparkline, step_line
+from ragen.tracking.console_tracker import ConsoleTracker, Glance, sparkline, step_line
 
 NOW = datetime(2026, 11, 16, 9, 30, 5)
 STEP = {
@@ -197,8 +197,3 @@ def test_supervised_training_shows_its_losses():
 def test_a_curve_has_eight_heights():
     assert sparkline([0.0, 0.5, 1.0, 2.0, -1.0]) == "▁▅██▁"
     assert sparkline([0.0, 0.5, 1.0], is_plain=True) == "_=#"
-
-
-def test_an_unknown_interval_is_left_out():
-    assert show_estimate(HALF) == "0.500 [0.375, 0.625]"
-    assert show_estimate(Estimate(0.5, float("nan"), float("nan"))) == "0.500"

@@ -22,7 +22,7 @@ from ragen.engine.sampling import MASK, BatchParams, sample, uniform_noise
 from ragen.engine.sessions import Session
 from ragen.modeling.kernels.activation import gated_product
 from ragen.modeling.kernels.attention import BLOCK, PagedAttention, copy_pages
-from ragen.modeling.kernels.embedding import embed, embed_last
+from ragen.modeling.kernels.embedding import embed_last
 from ragen.modeling.kernels.norm import rms_norm_rows
 from ragen.modeling.kernels.sampling import draw
 from ragen.modeling.kernels.session import COUNT, HEADER, PAGE, POSITION, SEED, TEMPERATURE, TOKEN
@@ -133,9 +133,7 @@ class Runner:
             is_new = True
         chosen = self._passes[key]
         if is_new:
-            padded = np.full(size, -1)
-            padded[: len(slots)] = slots
-            chosen.inputs.copy_(self._send(padded), non_blocking=True)
+            chosen.inputs.copy_(self._send(_padded(slots, size, -1)), non_blocking=True)
         chosen.run()
         if truncated:
             self._draw_truncated(self.logits[: len(slots)], chosen.out, slots, truncated, counts)
@@ -213,7 +211,7 @@ class Runner:
     def _prefill(self, inputs: Tensor, out: Tensor, *, num_tokens: int) -> None:
         rows = out.shape[1]
         ids, blocks, slots, sources = inputs.split([num_tokens, 3 * num_tokens // BLOCK, rows, rows])
-        x = embed(ids, self.decoder.embedding)
+        x = torch.nn.functional.embedding(ids, self.decoder.embedding)
 
         def attend(index: int, layer: Layer, qkv: Tensor) -> Tensor:
             return self.attention.prefill(index, qkv, layer.head_norms, blocks, self.state)

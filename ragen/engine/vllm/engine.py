@@ -113,7 +113,8 @@ class NoiseSampler(LogitsProcessor):
         noise = uniform_noise([row.seed for row in rows], positions)
         tokens, logprobs, entropies = sample(logits, self.params, noise)
         for row, position, entropy in zip(rows, positions, entropies.tolist(), strict=True):
-            row.note_entropy(position, entropy)
+            # What was drawn in the middle of a prompt, vLLM throws away and draws again.
+            row.entropies[position:] = [entropy]
         for i, (row, position) in enumerate(zip(rows, positions, strict=True)):
             if position < len(row.forced):
                 tokens[i] = row.forced[position]
@@ -142,10 +143,6 @@ class _Row:
     """Where each token was drawn; the list of the engine's `Reply`, which is in this process."""
     token_ids: list[int]
     """The reply so far; vLLM's own list, which grows."""
-
-    def note_entropy(self, position: int, entropy: float) -> None:
-        """Of the token at `position`. What was drawn in the middle of a prompt, vLLM throws away and draws again."""
-        self.entropies[position:] = [entropy]
 
     @classmethod
     def of(cls, params: Any, prompt_ids: list[int] | None, token_ids: list[int]) -> _Row:
