@@ -8,6 +8,7 @@ for single turns, without a critic and without further rollouts.
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
+from itertools import accumulate
 
 import torch
 from torch import Tensor
@@ -85,13 +86,7 @@ def discounted_returns(rewards: Sequence[Sequence[float]], gamma: float) -> Tens
 
     [[0, 1], [2]], gamma = .9 -> [[.9, 1], [2, 0]]
     """
-    rows = []
-    for row in rewards:
-        returns, following = [], 0.0
-        for reward in reversed(row):
-            following = reward + gamma * following
-            returns.append(following)
-        rows.append(returns[::-1])
+    rows = [[*accumulate(reversed(row), lambda after, reward: reward + gamma * after)][::-1] for row in rewards]
     return _pad(rows, fill=0.0, dtype=torch.float32)
 
 

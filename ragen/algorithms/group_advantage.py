@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from ragen.algorithms.gae import gae
 from ragen.algorithms.masked import masked_whiten
 
 EPS = 1e-6
@@ -114,14 +115,8 @@ def reinforce_plus_plus(token_rewards: Tensor, mask: Tensor, *, gamma: float) ->
 
     rewards [0, 0, 1], mask [1, 0, 1], gamma = .9 -> returns [.9, 0, 1]
     """
-    is_sampled = mask.bool()
-    following = torch.zeros_like(token_rewards[:, 0])  # [batch]
-    returns = torch.zeros_like(token_rewards)
-    for t in reversed(range(token_rewards.shape[1])):
-        to_go = token_rewards[:, t] + gamma * following
-        following = torch.where(is_sampled[:, t], to_go, following)
-        returns[:, t] = torch.where(is_sampled[:, t], to_go, torch.zeros_like(to_go))
-    return masked_whiten(returns, mask), returns
+    # Which is GAE without a critic: all values 0.
+    return gae(token_rewards, torch.zeros_like(token_rewards), mask, gamma=gamma, lam=1.0)
 
 
 def reinforce_plus_plus_baseline(

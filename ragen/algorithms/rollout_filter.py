@@ -14,6 +14,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
+import numpy as np
+
 from ragen.algorithms.filter_strategies import ZERO, FilterSettings, deviation, select
 from ragen.errors import RagenError
 from ragen.types import Episode, Group, Metrics
@@ -148,14 +150,8 @@ def quantile_buckets(stds: Mapping[int, float], num_buckets: int) -> dict[str, l
     {7: 0.1, 8: 3.0, 9: 0.2}, 2 buckets -> {"bucket_1": [7, 9], "bucket_2": [8]}
     """
     order = sorted(stds, key=lambda group: (stds[group], group))
-    count = min(num_buckets, len(order))
-    size, extra = divmod(len(order), count) if count else (0, 0)
-    buckets, start = {}, 0
-    for number in range(count):
-        end = start + size + (number < extra)
-        buckets[f"bucket_{number + 1}"] = order[start:end]
-        start = end
-    return buckets
+    parts = np.array_split(order, min(num_buckets, len(order))) if order else []
+    return {f"bucket_{number}": part.tolist() for number, part in enumerate(parts, start=1)}
 
 
 def fixed_rv_buckets(stds: Mapping[int, float], num_buckets: int) -> dict[str, list[int]]:

@@ -7,7 +7,7 @@ that is so. The metrics are described in docs/guide_gradient_analysis.md.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from itertools import combinations
 from statistics import fmean
 from typing import NamedTuple
@@ -173,15 +173,9 @@ def noise_metrics(found: Mapping[str, Gradient], *, num_groups: int, directed: C
     for component, gradient in found.items():
         metrics[names.of("is_probed", component)] = 1.0
         noise = measure_noise(gradient.norm, gradient.sketches, gradient.masses, num_groups=num_groups, seed=seed)
-        if noise is None:
-            continue
-        metrics[names.of("norm_debiased", component)] = noise.debiased
-        metrics[names.of("norm_one_group", component)] = noise.one_group
-        if noise.low is not None and noise.high is not None:
-            metrics[names.of("norm_low", component)] = noise.low
-            metrics[names.of("norm_high", component)] = noise.high
-        if component in directed:
-            metrics[names.of("split_half_cosine", component)] = noise.split_half_cosine
+        for measure, value in asdict(noise).items() if noise else ():
+            if value is not None and (component in directed or measure != "split_half_cosine"):
+                metrics[names.join(measure, component)] = value
     for first, second in combinations([component for component in found if component in directed], 2):
         metrics[names.of("cosine", names.pair(first, second))] = cosine(found[first].sketches, found[second].sketches)
     return metrics

@@ -26,15 +26,15 @@ chance."""
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Noise:
-    """What the folds of a bucket say about its gradient; needs two folds."""
+    """What the folds of a bucket say about its gradient, by the names of metrics; needs two folds."""
 
-    low: float | None
-    high: float | None
-    """Where the length that another batch of the same size shows falls in 95 % of the cases; needs MIN_FOLDS."""
-    debiased: float
+    norm_debiased: float
     """The length that is left when the part that sampling adds is taken away."""
-    one_group: float
+    norm_one_group: float
     """The length that the gradient of one group has (root mean square), whatever the size of the bucket."""
+    norm_low: float | None
+    norm_high: float | None
+    """Where the length that another batch of the same size shows falls in 95 % of the cases; needs MIN_FOLDS."""
     split_half_cosine: float
     """Mean cosine between the gradients of two halves: 0 is noise, 1 is signal."""
 
@@ -59,10 +59,10 @@ def measure_noise(norm: float, sketches: Tensor, masses: Tensor, *, num_groups: 
     unit = norm / math.sqrt(square)
     factor = length_factor(sketches, shares) if num_folds >= MIN_FOLDS else None
     return Noise(
-        low=norm / factor if factor else None,
-        high=norm * factor if factor else None,
-        debiased=math.sqrt(max(0.0, square - scatter)) * unit,
-        one_group=math.sqrt(square + (num_groups - 1) * scatter) * unit,
+        norm_low=norm / factor if factor else None,
+        norm_high=norm * factor if factor else None,
+        norm_debiased=math.sqrt(max(0.0, square - scatter)) * unit,
+        norm_one_group=math.sqrt(square + (num_groups - 1) * scatter) * unit,
         split_half_cosine=_split_half_cosine(sketches, seed),
     )
 

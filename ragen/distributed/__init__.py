@@ -5,5 +5,5 @@ among them (PyTorch FSDP2). ranks.py starts the processes through Ray and calls 
 which of them holds up the others.
 
 To let ranks do something else, write an object with the methods they are to run, and subclass `RankCalls` with methods
-of the same names, as workers/ray.py and sft/ray_finetune.py do.
+of the same names (`on_all_ranks`), as workers/ray.py and sft/ray_finetune.py do.
 """

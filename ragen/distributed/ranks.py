@@ -53,15 +53,7 @@ class RankProcess:
         return ray.util.get_node_ip_address(), os.getpid()
 
     def build(
-        self,
-        builder: Callable[[Any], Any],
-        *,
-        number: int,
-        world_size: int,
-        device: str,
-        store: tuple[str, int, str],
-        timeout_s: float,
-        is_balanced: bool,
+        self, builder: Callable[[Any], Any], config: Config, *, number: int, device: str, store: tuple[str, int, str]
     ) -> None:
         """Join the others and build this rank's workers. `store`: host, port, and the name of the run in it."""
         import torch.distributed as dist
@@ -81,15 +73,15 @@ class RankProcess:
             "cpu:gloo,cuda:nccl" if device == "cuda" else "gloo",
             store=shared,
             rank=number,
-            world_size=world_size,
-            timeout=timedelta(seconds=timeout_s),
+            world_size=config.num_ranks,
+            timeout=timedelta(minutes=max(30.0, 2 * config.trainer.hang_timeout_minutes)),
         )
         rank = Rank(
             number=number,
-            world_size=world_size,
-            mesh=init_device_mesh(device, (world_size,)),
+            world_size=config.num_ranks,
+            mesh=init_device_mesh(device, (config.num_ranks,)),
             dtype=torch.bfloat16 if device == "cuda" else torch.float32,
-            is_balanced=is_balanced,
+            is_balanced=config.trainer.balance_batch,
             on_progress=lambda: self._note(None),
         )
         self._workers = builder(rank)
@@ -256,19 +248,11 @@ class RankCalls:
         self._head = Head(ray.get_runtime_context().gcs_address)
         host = ray.util.get_node_ip_address()
         self._server = TCPStore(host, 0, is_master=True, wait_for_workers=False)
-        run = f"run {os.getpid()} {time.monotonic_ns()}"
-        self._store = PrefixStore(run, self._server)
+        store = (host, self._server.port, f"run {os.getpid()} {time.monotonic_ns()}")
+        self._store = PrefixStore(store[2], self._server)
         self._warn_s, self._stop_s = 60 * trainer.watchdog_minutes, 60 * trainer.hang_timeout_minutes
         built = [
-            actor.build.remote(
-                builder,
-                number=number,
-                world_size=self.world_size,
-                device=self.ranks.device,
-                store=(host, self._server.port, run),
-                timeout_s=max(1800.0, 2 * self._stop_s),
-                is_balanced=trainer.balance_batch,
-            )
+            actor.build.remote(builder, config, number=number, device=self.ranks.device, store=store)
             for number, actor in enumerate(self.actors)
         ]
         try:
@@ -358,3 +342,8 @@ class RankCalls:
         if isinstance(cause, MemoryError | torch.OutOfMemoryError) or "allocate" in str(cause):
             raise WorkerError(f"{name} ran out of memory during {phase} ({reason}). {self._memory_advice}") from error
         raise WorkerError(f"{name} failed during {phase}: {reason}. {RESUME}") from error
+
+
+def on_all_ranks(method: str) -> Any:
+    """A method of the workers for a subclass of `RankCalls`: called on all ranks, which have the same answer."""
+    return lambda self, *args, **kwargs: self.call(method, *args, **kwargs)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from ragen.errors import ConfigError
 from ragen.legacy.settings import Settings
 from ragen.legacy.table import ACTOR, ROLLOUT, TABLE
+from ragen.sweeps.plan import quoted
 
 TAGS = {"sokoban": "SimpleSokoban", "frozenlake": "FrozenLake", "two_armed_bandit": "TwoArmedBandit"}
 """Legacy environment -> the tag that plays it."""
@@ -31,8 +31,6 @@ INVALID_PENALTY = {"two_armed_bandit": 0.0}
 """Legacy environment -> penalty of a turn without a usable action; -1 elsewhere."""
 NOT_IN_SFT = ("model.", "logging.", "trainer.project_name", "training.ppo_batch_size")
 """Keys with a counterpart under sft.training, and the mini batch of a training that does not happen."""
-PLAIN = re.compile(r"[A-Za-z_/][\w./-]*")
-"""Texts that need no quotes in an override."""
 
 
 class Change(NamedTuple):
@@ -51,14 +49,14 @@ def translate(settings: Settings) -> list[Change]:
         raise ConfigError(f"{stray[0]} is set, but rl_or_sft is rl, which does not read it. Add rl_or_sft=sft.")
     if not is_sft:
         check_batch(settings)
-    changes = [Change("", to_override(key, value)) for key, value in FIXED.items()]
+    changes = [change("", key, value) for key, value in FIXED.items()]
     changes += environment(settings)
     for key, row in TABLE.items():
         is_other_half = key.startswith(NOT_IN_SFT) if is_sft else key.startswith("sft.")
         if row.is_direct and not is_other_half:
-            changes += [Change(key, to_override(name, settings[key])) for name in row.keys]
+            changes += [change(key, name, settings[key]) for name in row.keys]
     changes += lengths(settings) + steps(settings) + divergence(settings) + devices(settings)
-    changes += supervised(settings) if is_sft else [Change("logging.mode", logger(settings["logging.mode"]))]
+    changes += supervised(settings) if is_sft else [loggers(settings, "logging.mode")]
     return changes
 
 
@@ -86,18 +84,15 @@ def environment(settings: Settings) -> list[Change]:
     env, tag = settings.env, TAGS[settings.env]
     options = {key: value for key, value in settings.env_config.items() if f"env.{key}" not in TABLE}
     changes = [
-        Change("", to_override("es_manager.train.env_configs.tags", [tag])),
-        Change("", to_override("es_manager.format_penalty", INVALID_PENALTY.get(env, -1.0))),
-        Change("training.max_turns", to_override("agent_proxy.max_turn", settings["training.max_turns"])),
-        Change("training.no_think_rl", to_override("agent_proxy.enable_think", not settings["training.no_think_rl"])),
+        change("", "es_manager.train.env_configs.tags", [tag]),
+        change("", "es_manager.format_penalty", INVALID_PENALTY.get(env, -1.0)),
+        change("training.max_turns", "agent_proxy.max_turn", settings["training.max_turns"]),
+        change("training.no_think_rl", "agent_proxy.enable_think", not settings["training.no_think_rl"]),
     ]
-    changes += [
-        Change(f"env.{key}", to_override(f"++custom_envs.{tag}.env_config.{key}", value))
-        for key, value in options.items()
-    ]
+    changes += [change(f"env.{key}", f"++custom_envs.{tag}.env_config.{key}", value) for key, value in options.items()]
     if env != "two_armed_bandit":  # whose only action ends the episode
-        budget = to_override(f"custom_envs.{tag}.max_actions_per_traj", settings["training.max_turns"])
-        changes.append(Change("training.max_turns", budget))
+        budget = f"custom_envs.{tag}.max_actions_per_traj"
+        changes.append(change("training.max_turns", budget, settings["training.max_turns"]))
     return [*changes, *validation_arms(settings, tag, options)]
 
 
@@ -111,8 +106,8 @@ def validation_arms(settings: Settings, tag: str, options: dict[str, Any]) -> It
         yield Change("", f"+custom_envs.{val_tag}.{field}=${{custom_envs.{tag}.{field}}}")
     for key, name in names.items():
         source = f"env.{key.removesuffix('_name')}_val_name"
-        yield Change(source, to_override(f"+custom_envs.{val_tag}.env_config.{key}", name or options[key]))
-    yield Change("", to_override("es_manager.val.env_configs.tags", [val_tag]))
+        yield change(source, f"+custom_envs.{val_tag}.env_config.{key}", name or options[key])
+    yield change("", "es_manager.val.env_configs.tags", [val_tag])
 
 
 def lengths(settings: Settings) -> list[Change]:
@@ -126,10 +121,10 @@ def lengths(settings: Settings) -> list[Change]:
     micro = max(1, settings["training.micro_batch_size"] // max(1, num_gpus(settings)))
     val_levels = settings["training.val_data_num"] or NUM_VAL_LEVELS
     return [
-        Change("training.max_start_length", to_override(f"{ROLLOUT}.max_model_len", context)),
-        Change("training.val_batch_size", to_override(f"{ROLLOUT}.max_num_seqs", at_once)),
-        Change("training.micro_batch_size", to_override("micro_batch_size_per_gpu", micro)),
-        Change("training.val_data_num", to_override("es_manager.val.env_groups", val_levels)),
+        change("training.max_start_length", f"{ROLLOUT}.max_model_len", context),
+        change("training.val_batch_size", f"{ROLLOUT}.max_num_seqs", at_once),
+        change("training.micro_batch_size", "micro_batch_size_per_gpu", micro),
+        change("training.val_data_num", "es_manager.val.env_groups", val_levels),
     ]
 
 
@@ -139,7 +134,7 @@ def steps(settings: Settings) -> list[Change]:
         levels = settings["training.train_data_num"] or NUM_TRAIN_LEVELS
         per_epoch = levels // settings["training.train_batch_size"]
         total, source = settings["training.total_epochs"] * per_epoch, "training.total_epochs"
-    return [Change(source, to_override("trainer.total_training_steps", total))]
+    return [change(source, "trainer.total_training_steps", total)]
 
 
 def divergence(settings: Settings) -> list[Change]:
@@ -147,9 +142,9 @@ def divergence(settings: Settings) -> list[Change]:
     in_loss, coef = settings["training.use_kl_loss"], settings["optimization.kl_coef"]
     where = f"{ACTOR}.kl_loss_coef" if in_loss else "algorithm.kl_ctrl.kl_coef"
     return [
-        Change("training.use_kl_loss", to_override(f"{ACTOR}.use_kl_loss", in_loss)),
-        Change("training.use_kl_loss", to_override("algorithm.use_kl_in_reward", not in_loss)),
-        Change("optimization.kl_coef", to_override(where, coef)),
+        change("training.use_kl_loss", f"{ACTOR}.use_kl_loss", in_loss),
+        change("training.use_kl_loss", "algorithm.use_kl_in_reward", not in_loss),
+        change("optimization.kl_coef", where, coef),
     ]
 
 
@@ -159,8 +154,8 @@ def devices(settings: Settings) -> list[Change]:
     if key not in settings.given and count > 1:
         ids = ",".join(map(str, range(count)))
     return [
-        Change(gpus_key(settings), to_override("trainer.n_gpus_per_node", count)),
-        Change(key, to_override("system.CUDA_VISIBLE_DEVICES", ids)),
+        change(gpus_key(settings), "trainer.n_gpus_per_node", count),
+        change(key, "system.CUDA_VISIBLE_DEVICES", ids),
     ]
 
 
@@ -178,22 +173,22 @@ def supervised(settings: Settings) -> list[Change]:
     """What `ragen sft` needs beyond the keys that are handed on."""
     data_dir = f"{settings['sft.data_generation.data_dir']}/{settings.env}"
     return [
-        Change("", to_override("ppo_mini_batch_size", 1)),
-        Change("sft.training.logger", logger(settings["sft.training.logger"])),
-        Change("sft.data_generation.data_dir", to_override("sft.data_dir", data_dir)),
+        change("", "ppo_mini_batch_size", 1),
+        loggers(settings, "sft.training.logger"),
+        change("sft.data_generation.data_dir", "sft.data_dir", data_dir),
     ]
 
 
-def logger(names: tuple[str, ...]) -> str:
-    return to_override("trainer.logger", list(dict.fromkeys(["console", *names])))
+def loggers(settings: Settings, key: str) -> Change:
+    return change(key, "trainer.logger", list(dict.fromkeys(["console", *settings[key]])))
 
 
-def to_override(key: str, value: Any) -> str:
+def change(source: str, key: str, value: Any) -> Change:
     """`key=value` as the config loader reads it.
 
     "a.b", "x y" -> "a.b='x y'"; "a.b", [1, True] -> "a.b=[1,True]"; "a.b", None -> "a.b=null"
     """
-    return f"{key}={to_text(value)}"
+    return Change(source, f"{key}={to_text(value)}")
 
 
 def to_text(value: Any) -> str:
@@ -201,6 +196,4 @@ def to_text(value: Any) -> str:
         return "null"
     if isinstance(value, list | tuple):
         return f"[{','.join(map(to_text, value))}]"
-    if isinstance(value, str) and not (PLAIN.fullmatch(value) and value.lower() not in ("true", "false", "null")):
-        return "'" + value.replace("'", "\\'") + "'"
-    return str(value)
+    return quoted(value) if isinstance(value, str) else str(value)

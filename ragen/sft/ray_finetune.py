@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from copy import deepcopy
 from functools import partial
 from pathlib import Path
 
 from ragen.config.schema import Config
-from ragen.distributed.ranks import RankCalls
+from ragen.distributed.ranks import RankCalls, on_all_ranks
 from ragen.distributed.sharding import shard
 from ragen.distributed.team import Rank
 from ragen.modeling.load import default_device
 from ragen.sft.config import SftConfig
 from ragen.sft.finetune import Finetuner
 from ragen.sft.model import ROLE, build_model
-from ragen.types import Metrics, Sample
 
 MEMORY_ADVICE = (
     "To need less: smaller sft.micro_batch_size; actor_rollout_ref.model.enable_gradient_checkpointing=True; "
@@ -26,11 +24,8 @@ MEMORY_ADVICE = (
 class RayTuner(RankCalls):
     """The same as Finetuner, on several devices."""
 
-    def update(self, samples: Sequence[Sample], *, step: int) -> Metrics:
-        return self.call("update", list(samples), step=step)
-
-    def loss(self, samples: Sequence[Sample]) -> float:
-        return self.call("loss", list(samples))
+    update = on_all_ranks("update")
+    loss = on_all_ranks("loss")
 
     def save(self, folder: Path) -> None:
         self.call("save", folder.absolute())

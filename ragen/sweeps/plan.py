@@ -33,6 +33,8 @@ from ragen.trainer.checkpoint import step_of
 
 SEED_GAP = 1_000_000
 """Between the training seeds of two runs. A run plays the levels from seed.train on, far fewer than this."""
+PLAIN = re.compile(r"(?!(true|false|null|nan|inf)\Z)[a-z_/][\w./-]*", re.IGNORECASE)
+"""Texts that need no quotes in an override."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -68,8 +70,14 @@ class Options:
 
 
 def quoted(text: str) -> str:
-    """A text as the value of an override."""
-    return text if re.fullmatch(r"[\w./~-]+", text) else "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
+    """A text as the value of an override, in quotes where the config loader would read something else.
+
+    a/b.c -> a/b.c, x y -> 'x y', true -> 'true', it's -> 'it\\'s'
+    """
+    if PLAIN.fullmatch(text):
+        return text
+    # Only before a quote backslashes are written twice.
+    return "'" + re.sub(r"(\\*)('|\Z)", lambda found: found[1] * 2 + "\\'" * bool(found[2]), text) + "'"
 
 
 def key_of(override: str) -> str:

@@ -13,16 +13,11 @@ import torch
 from torch import Tensor
 
 from ragen.config.schema import Config
-from ragen.distributed.ranks import RankCalls
+from ragen.distributed.ranks import RankCalls, on_all_ranks
 from ragen.llm_agent.agent_proxy import OnEpisode, RolloutPlan, ignore, refuse_when_nothing_fits
 from ragen.llm_agent.build import build_chat
 from ragen.llm_agent.es_manager import EsManager
 from ragen.types import Episode
-
-
-def on_all_ranks(method: str) -> Any:
-    """A method of LocalWorkers, called on all ranks, which have the same answer."""
-    return lambda self, *args, **kwargs: self.call(method, *args, **kwargs)
 
 
 class RayWorkers(RankCalls):

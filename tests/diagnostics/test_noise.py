@@ -24,7 +24,7 @@ def measured(norm: float, parts: torch.Tensor, masses: torch.Tensor, num_groups:
 
 def test_equal_folds_have_no_noise():
     noise = measured(5.0, torch.tensor([[0.75, 1.0]] * 4), torch.tensor([10] * 4))
-    assert (noise.low, noise.high, noise.debiased, noise.one_group) == pytest.approx((5.0,) * 4)
+    assert (noise.norm_low, noise.norm_high, noise.norm_debiased, noise.norm_one_group) == pytest.approx((5.0,) * 4)
     assert noise.split_half_cosine == pytest.approx(1.0)
 
 
@@ -32,25 +32,25 @@ def test_opposite_folds_are_all_noise():
     # The mean of (2, 1) and (2, -1) is (2, 0): squared length 4. Halves: cosine 3/5. Scatter: 2 * (0.5^2 + 0.5^2) = 1.
     noise = measured(2.0, torch.tensor([[1.0, 0.5], [1.0, -0.5]]), torch.tensor([1, 1]))
     assert noise.split_half_cosine == pytest.approx(0.6)
-    assert noise.debiased == pytest.approx(math.sqrt(3))
-    assert noise.one_group == pytest.approx(math.sqrt(5))  # 3 of signal and twice the scatter
-    assert noise.low is None and noise.high is None  # two folds say too little about the spread
+    assert noise.norm_debiased == pytest.approx(math.sqrt(3))
+    assert noise.norm_one_group == pytest.approx(math.sqrt(5))  # 3 of signal and twice the scatter
+    assert noise.norm_low is None and noise.norm_high is None  # two folds say too little about the spread
 
 
 def test_folds_of_different_size_with_the_same_mean_agree():
     """A fold of 30 tokens adds three times what one of 10 adds."""
     parts = torch.tensor([[1.0, 0.0], [3.0, 0.0]] * 2) / 2
     noise = measured(4.0, parts, torch.tensor([10, 30] * 2))
-    assert (noise.low, noise.high, noise.debiased) == pytest.approx((4.0, 4.0, 4.0))
+    assert (noise.norm_low, noise.norm_high, noise.norm_debiased) == pytest.approx((4.0, 4.0, 4.0))
 
 
 def test_pure_noise_is_seen_as_such():
     length, parts, masses = folds_of(torch.zeros(400), 1.0, 24)
     noise = measured(length, parts, masses)
-    assert noise.low is not None and noise.high is not None
+    assert noise.norm_low is not None and noise.norm_high is not None
     assert abs(noise.split_half_cosine) < 0.1
-    assert noise.debiased < 0.5 * length
-    assert noise.low < length < noise.high
+    assert noise.norm_debiased < 0.5 * length
+    assert noise.norm_low < length < noise.norm_high
 
 
 def test_signal_is_found_under_noise():
@@ -59,11 +59,11 @@ def test_signal_is_found_under_noise():
     signal[0] = 5.0
     length, parts, masses = folds_of(signal, 1.0, 64)
     noise = measured(length, parts, masses)
-    assert noise.low is not None and noise.high is not None
+    assert noise.norm_low is not None and noise.norm_high is not None
     assert length == pytest.approx(math.hypot(5.0, 2.5), rel=0.05)
-    assert noise.debiased == pytest.approx(5.0, rel=0.05)
+    assert noise.norm_debiased == pytest.approx(5.0, rel=0.05)
     assert 0.5 < noise.split_half_cosine < 0.8  # 25 / (25 + 2 * 6.25) = 0.67
-    assert noise.low < length < noise.high
+    assert noise.norm_low < length < noise.norm_high
 
 
 def test_what_rounding_left_of_a_fold_has_no_direction():
@@ -114,7 +114,7 @@ def test_the_norm_of_one_group_does_not_depend_on_the_size_of_the_bucket():
     for count in (4, 64):
         draws = [torch.randn(count, 300, generator=generator) / count for _ in range(50)]
         norms = [parts.sum(0).norm().item() for parts in draws]
-        ones = [measured(n, parts, torch.ones(count)).one_group for n, parts in zip(norms, draws, strict=True)]
+        ones = [measured(n, parts, torch.ones(count)).norm_one_group for n, parts in zip(norms, draws, strict=True)]
         found[count] = fmean(norms), fmean(ones)
     assert found[4][0] / found[64][0] == pytest.approx(4, rel=0.05)  # a mean over 16 times as many groups
     assert found[4][1] == pytest.approx(found[64][1], rel=0.03)

@@ -3,7 +3,7 @@
 import pytest
 
 from ragen.legacy.settings import read_settings
-from ragen.legacy.translate import to_override, translate
+from ragen.legacy.translate import change, translate
 from ragen.sft.config import load_sft
 from tests.legacy.test_settings import modern
 
@@ -78,8 +78,5 @@ def test_an_option_of_the_environment_reaches_it():
 
 
 def test_texts_are_quoted_where_the_loader_needs_it():
-    assert to_override("a", "Qwen/Qwen2.5-3B-Instruct") == "a=Qwen/Qwen2.5-3B-Instruct"
-    assert to_override("a", "0,1") == "a='0,1'"
-    assert to_override("a", "it's true") == r"a='it\'s true'"
-    assert to_override("a", "true") == "a='true'"
-    assert to_override("a", ["x", True, 1.5, None]) == "a=[x,True,1.5,null]"
+    assert change("old", "a", "0,1") == ("old", "a='0,1'")
+    assert change("old", "a", ["x", True, 1.5, None]) == ("old", "a=[x,True,1.5,null]")

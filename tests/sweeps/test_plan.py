@@ -14,6 +14,7 @@ from ragen.config import load_config
 from ragen.errors import ConfigError, MissingExtra
 from ragen.sweeps import report
 from ragen.sweeps.experiments import value_label
+from ragen.sweeps.plan import quoted
 from tests.sweeps.sweeping import REPOSITORY, SMALL, dry_run
 
 ACTOR, ROLLOUT = "actor_rollout_ref.actor.", "actor_rollout_ref.rollout."
@@ -388,3 +389,11 @@ def test_documented_commands_are_understood(line, capsys):
 
 
 # --- GPUs
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["a/b-c.d", "x y", "it's", "a\\b", "a\\", r"a\'b", "007", "True", "null", "1e-6", "inf", "~/models/m", "0,1"],
+)
+def test_a_text_arrives_as_it_is(text):
+    assert load_config("base", [f"trainer.experiment_name={quoted(text)}"]).trainer.experiment_name == text

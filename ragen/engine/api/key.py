@@ -8,6 +8,8 @@ from __future__ import annotations
 import base64
 import html
 import json
+from itertools import groupby
+from operator import itemgetter
 from urllib.parse import quote, quote_plus
 
 MIN_LENGTH = 4
@@ -42,13 +44,8 @@ class Secret:
             for start in range(len(lowered) - size + 1):
                 if lowered[start : start + size] in parts:
                     is_secret[start : start + size] = b"\x01" * size
-        pieces = []
-        for index, char in enumerate(text):
-            if not is_secret[index]:
-                pieces.append(char)
-            elif index == 0 or not is_secret[index - 1]:
-                pieces.append("***")
-        return "".join(pieces)
+        runs = groupby(zip(is_secret, text, strict=True), key=itemgetter(0))
+        return "".join("***" if hidden else "".join(char for _, char in run) for hidden, run in runs)
 
 
 def _forms(key: str) -> dict[str, int]:

@@ -253,9 +253,7 @@ class Runner:
         params = BatchParams([request.params for request in truncated], self.device)
         noise = uniform_noise([request.seed for request in truncated], counts)
         tokens, logprobs, entropies = sample(logits, params, noise)
-        out[0, : len(slots)] = tokens
-        out[1, : len(slots)] = logprobs.view(torch.int32)
-        out[2, : len(slots)] = entropies.view(torch.int32)
+        out[:, : len(slots)] = torch.stack([tokens.int(), logprobs.view(torch.int32), entropies.view(torch.int32)])
         self.state[self._send(slots), TOKEN] = tokens
 
 

@@ -48,13 +48,14 @@ class ReplyTable:
         self._seen = np.zeros(num_slots, dtype=np.int64)  # tokens that have arrived here
         self._limit = np.zeros(num_slots, dtype=np.int64)
         self._rule = np.zeros(num_slots, dtype=np.int64)
-        self._tokens = np.zeros((num_slots, 0), dtype=np.int32)
-        self._logprobs = np.zeros((num_slots, 0), dtype=np.float32)
-        self._entropies = np.zeros((num_slots, 0), dtype=np.float32)
+        self._drawn = np.zeros((3, num_slots, 0), dtype=np.int32)
+        """[3, slots, longest] The open replies so far, as in `Launch.results`."""
 
     def open(self, sessions: Sequence[Session]) -> None:
         """Their replies begin."""
-        self._widen(max((session.request.params.max_tokens for session in sessions), default=0))
+        longest = max((session.request.params.max_tokens for session in sessions), default=0)
+        if longest > self._drawn.shape[2]:
+            self._drawn = np.pad(self._drawn, ((0, 0), (0, 0), (0, longest - self._drawn.shape[2])))
         for session in sessions:
             params, slot = session.request.params, session.slot
             self.sessions[slot] = session
@@ -63,13 +64,6 @@ class ReplyTable:
             self.launched[slot] = self._seen[slot] = 0
             self._limit[slot] = params.max_tokens
             self._rule[slot] = self.rules.index(params)
-
-    def _widen(self, longest: int) -> None:
-        if longest > self._tokens.shape[1]:
-            wider = ((0, 0), (0, longest - self._tokens.shape[1]))
-            self._tokens, self._logprobs, self._entropies = (
-                np.pad(array, wider) for array in (self._tokens, self._logprobs, self._entropies)
-            )
 
     def is_open(self, slot: int) -> bool:
         return self._serial[slot] >= 0
@@ -113,24 +107,21 @@ class ReplyTable:
         results = launch.wait()
         # Replies that ended since, or whose session is gone, drew this token in vain.
         is_wanted = self._serial[launch.slots] == launch.replies
-        slots = launch.slots[is_wanted]
-        tokens, logprobs, entropies = results[:, is_wanted]
+        slots, drawn = launch.slots[is_wanted], results[:, is_wanted]
         position = self._seen[slots]
-        self._tokens[slots, position] = tokens
-        self._logprobs[slots, position] = logprobs.view(np.float32)
-        self._entropies[slots, position] = entropies.view(np.float32)
+        self._drawn[:, slots, position] = drawn
         self._seen[slots] = position + 1
-        may_end = self.rules.may_end(self._rule[slots], tokens) | (position + 1 >= self._limit[slots])
+        may_end = self.rules.may_end(self._rule[slots], drawn[0]) | (position + 1 >= self._limit[slots])
         ended = []
         for slot in slots[may_end].tolist():
-            session, length = self.sessions[slot], self._seen[slot]
+            session = self.sessions[slot]
             assert session is not None and session.reply is not None
             reply = session.reply
-            reply.token_ids = self._tokens[slot, :length].tolist()
+            tokens, *bits = self._drawn[:, slot, : self._seen[slot]]
+            reply.token_ids = tokens.tolist()
             reason = self.rules.reason(reply.request.params, reply.token_ids)
             if reason is not None:
-                reply.logprobs = self._logprobs[slot, :length].tolist()
-                reply.entropies = self._entropies[slot, :length].tolist()
+                reply.logprobs, reply.entropies = (numbers.view(np.float32).tolist() for numbers in bits)
                 self.close(slot)
                 ended.append((session, reply, reason))
         return ended
