@@ -76,13 +76,6 @@ def from_zero(axis: Axes, *, room: float = 0.12) -> None:
     axis.ticklabel_format(axis="y", scilimits=(-3, 4), useMathText=True)
 
 
-def error_lengths(values: Sequence[float], intervals: Sequence[Interval]) -> list[list[float]]:
-    """Interval ends as the lengths below and above that matplotlib wants; rounding may put a value just outside."""
-    below = [max(value - low, 0.0) for value, (low, _) in zip(values, intervals, strict=True)]
-    above = [max(high - value, 0.0) for value, (_, high) in zip(values, intervals, strict=True)]
-    return [below, above]
-
-
 def draw_bars(
     axis: Axes,
     labels: Sequence[str],
@@ -127,8 +120,12 @@ def error_bars(
     axis: Axes, positions: Sequence[float], values: Sequence[float], intervals: Sequence[Interval], *, label: str
 ) -> None:
     """Black whiskers."""
-    lengths = error_lengths(values, intervals)
-    axis.errorbar(positions, values, yerr=lengths, fmt="none", ecolor="black", elinewidth=1, capsize=3, label=label)
+    # Matplotlib wants lengths; rounding may put a value just outside its interval.
+    below = [max(value - low, 0.0) for value, (low, _) in zip(values, intervals, strict=True)]
+    above = [max(high - value, 0.0) for value, (_, high) in zip(values, intervals, strict=True)]
+    axis.errorbar(
+        positions, values, yerr=[below, above], fmt="none", ecolor="black", elinewidth=1, capsize=3, label=label
+    )
 
 
 def label_points(axis: Axes, points: Points) -> None:

@@ -28,7 +28,7 @@ from ragen.sft.config import SftConfig
 from ragen.sft.model import ROLE, base_model, build_model
 from ragen.tracking.console import console
 from ragen.tracking.console_tracker import step_line
-from ragen.tracking.lock import RunLock
+from ragen.tracking.lock import run_lock
 from ragen.tracking.names import SFT_VAL_LOSS
 from ragen.tracking.rundir import SFT_RECORD, RunDir, read_status, write_atomic
 from ragen.tracking.tracker import Trackers, check_names
@@ -57,7 +57,7 @@ def run_sft(config: Config, sft: SftConfig) -> Path:
     """All stages; returns the folder of the merged model."""
     root = Path(sft.output_dir)
     merged = root / "merged_model"
-    with RunLock(root):
+    with run_lock(root):
         check_same_run(root, config, sft)
         RunDir(root).write_config(to_yaml(config))
         if not merged.exists():

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from ragen.config import Config
-from ragen.tracking.lock import RunLock
+from ragen.tracking.lock import run_lock
 from ragen.tracking.rundir import read_metrics, read_status, write_atomic
 from ragen.tracking.validation import mean_success
 
@@ -76,7 +76,7 @@ class Run:
     def begin(self, devices: str) -> None:
         """Note the command. What another command left about itself is removed."""
         self.log.parent.mkdir(parents=True, exist_ok=True)
-        with RunLock(self.run_dir):  # another process may be at work there
+        with run_lock(self.run_dir):  # another process may be at work there
             for file in (self.result, self.result_record):
                 file.unlink(missing_ok=True)
             if not self.is_last_command():

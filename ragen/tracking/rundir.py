@@ -53,15 +53,10 @@ def _append_line(path: Path, line: str) -> None:
         if size := file.seek(0, os.SEEK_END):
             file.seek(size - 1)
             if file.read(1) != b"\n":
-                file.truncate(_end_of_last_line(path))
+                file.truncate(path.read_bytes().rfind(b"\n") + 1)
         file.write(line.encode() + b"\n")
         file.flush()
         os.fsync(file.fileno())
-
-
-def _end_of_last_line(path: Path) -> int:
-    """The byte after the last newline."""
-    return path.read_bytes().rfind(b"\n") + 1
 
 
 def _table_path(folder: Path, name: str, step: int) -> Path:

@@ -24,7 +24,7 @@ from ragen.modeling.lora import add_adapter, has_adapter, load_adapter
 from ragen.modeling.team import SOLO, Team
 from ragen.seeding import fixed_hash
 from ragen.tracking.crash_watch import CrashWatch
-from ragen.tracking.lock import RunLock
+from ragen.tracking.lock import run_lock
 from ragen.tracking.rundir import RunDir
 from ragen.tracking.tracker import Trackers
 from ragen.trainer.agent_trainer import AgentTrainer
@@ -50,7 +50,7 @@ def build_trainer(config: Config, *, device: str | None = None, ranks: Ranks | N
     with ExitStack() as held:
         root = Path(config.trainer.default_local_dir)
         if not config.trainer.val_only:
-            held.enter_context(RunLock(root))
+            held.enter_context(run_lock(root))
         start = plan_start(config)
         if start.checkpoint and not start.is_over:
             verify(start.checkpoint)
@@ -61,7 +61,7 @@ def build_trainer(config: Config, *, device: str | None = None, ranks: Ranks | N
         if config.trainer.val_only:
             # What the run itself logged stays as it is, and it may still be training.
             root = root / f"validation_of_step_{start.step}" if start.checkpoint else root
-            held.enter_context(RunLock(root))
+            held.enter_context(run_lock(root))
         trainer = _build(
             with_seed(config, start.train_seed), start, root, device=device or default_device(), ranks=ranks
         )

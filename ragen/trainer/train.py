@@ -15,7 +15,7 @@ from typing import TypeVar
 
 from ragen.config.schema import Config
 from ragen.errors import WorkerError
-from ragen.tracking.lock import RunLock
+from ragen.tracking.lock import run_lock
 from ragen.trainer.checkpoint import named_checkpoint
 from ragen.trainer.ending import read_ending
 from ragen.trainer.signals import Signals
@@ -31,14 +31,14 @@ def train(config: Config) -> int:
         # A validation of a checkpoint leaves the folder of the run alone; a folder that is not there is nobody's.
         is_writer = not config.trainer.val_only
         if is_writer and root.is_dir():
-            held.enter_context(RunLock(root))
+            held.enter_context(run_lock(root))
         start = plan_start(config)
         if start.is_over:
             ending = read_ending(root, total_steps=config.trainer.total_training_steps)
             print(*start.notes, *([ending] if ending else []), sep="\n", flush=True)
             return ending.exit_code if ending else 0
         if is_writer:
-            held.enter_context(RunLock(root))
+            held.enter_context(run_lock(root))
         os.environ.setdefault("CUDA_VISIBLE_DEVICES", config.system.CUDA_VISIBLE_DEVICES)
         # The first sign of life: loading takes seconds.
         print(f"Loading torch and {config.actor_rollout_ref.model.path}; the run goes to {root}.", flush=True)

@@ -66,8 +66,8 @@ def test_a_run_in_progress_is_not_started_a_second_time(tmp_path):
     run = script_run(tmp_path, "a", writing(tmp_path / "runs/a", "finished"))
     run.run_dir.mkdir(parents=True)
     (run.run_dir / "status.json").write_text('{"state": "running"}')
-    hold = "import time; from ragen.tracking.lock import RunLock; from pathlib import Path\n"
-    hold += f"RunLock(Path({str(run.run_dir)!r})).take(); print('held', flush=True); time.sleep(100)"
+    hold = "import time; from ragen.tracking.lock import run_lock; from pathlib import Path\n"
+    hold += f"with run_lock(Path({str(run.run_dir)!r})): print('held', flush=True); time.sleep(100)"
     holder = subprocess.Popen([sys.executable, "-c", hold], cwd=REPOSITORY, stdout=subprocess.PIPE, text=True)
     try:
         assert holder.stdout is not None and holder.stdout.readline() == "held\n"

@@ -7,17 +7,16 @@ import pytest
 
 from ragen.errors import ConfigError
 from ragen.tracking import lock
-from ragen.tracking.lock import LOCK, RunLock
+from ragen.tracking.lock import LOCK, run_lock
 
 
 def test_a_process_may_take_its_folder_twice(tmp_path):
-    with RunLock(tmp_path) as outer:
-        with RunLock(tmp_path):
+    with run_lock(tmp_path):
+        with run_lock(tmp_path):
             pass
         assert json.loads((tmp_path / LOCK).read_text())["pid"] == os.getpid()
-        assert tmp_path in RunLock._held
-    outer.release()
-    assert tmp_path not in RunLock._held
+        assert tmp_path in lock._held
+    assert tmp_path not in lock._held
 
 
 def test_a_file_system_without_locks_is_warned_of_once(tmp_path, monkeypatch, capsys):
@@ -25,14 +24,14 @@ def test_a_file_system_without_locks_is_warned_of_once(tmp_path, monkeypatch, ca
         raise OSError(lock.errno.ENOLCK, "No locks available")
 
     monkeypatch.setattr(lock.fcntl, "flock", unsupported)
-    monkeypatch.setattr(RunLock, "_has_warned", False)
+    monkeypatch.setattr(lock, "_without_locks", set())
     for name in ("a", "b"):
-        with RunLock(tmp_path / name):
+        with run_lock(tmp_path / name):
             pass
     assert capsys.readouterr().err.count("has no locks (No locks available)") == 1
 
 
 def test_a_folder_that_cannot_be_written_is_no_traceback(tmp_path):
     (tmp_path / "file").write_text("no folder")
-    with pytest.raises(ConfigError, match="cannot be written"):
-        RunLock(tmp_path / "file").take()
+    with pytest.raises(ConfigError, match="cannot be written"), run_lock(tmp_path / "file"):
+        pass

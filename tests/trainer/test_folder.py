@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from ragen.errors import ConfigError
-from ragen.tracking.lock import RunLock
+from ragen.tracking.lock import run_lock
 from ragen.trainer import folder
 from ragen.trainer.build import build_trainer
 from ragen.trainer.checkpoint import LATEST, find_resume
@@ -126,7 +126,9 @@ def test_a_second_process_is_refused_by_name_before_it_touches_anything(tmp_path
 
 
 def test_the_lock_is_given_back_with_the_end_of_a_run_and_when_it_cannot_be_built(tmp_path):
-    program = f"from pathlib import Path; from ragen.tracking.lock import RunLock; RunLock(Path('{tmp_path}')).take()"
+    program = (
+        f"from pathlib import Path; from ragen.tracking.lock import run_lock\nwith run_lock(Path('{tmp_path}')): pass"
+    )
 
     def is_free() -> bool:
         done = subprocess.run([sys.executable, "-c", program], cwd=REPOSITORY, capture_output=True)
@@ -139,5 +141,5 @@ def test_the_lock_is_given_back_with_the_end_of_a_run_and_when_it_cannot_be_buil
     with pytest.raises(ConfigError):
         build_trainer(small_config(tmp_path, GRPO, "seed.train=5"))
     assert is_free()
-    with RunLock(tmp_path):
+    with run_lock(tmp_path):
         assert not is_free()
