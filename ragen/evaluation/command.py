@@ -13,10 +13,12 @@ from ragen.config.load import load_run_config
 from ragen.config.seeds import overlap, training_levels, validation_levels
 from ragen.config.shares import shares
 from ragen.config.show import to_yaml
+from ragen.engine.registry import ENGINES
 from ragen.errors import ConfigError, RagenError
 from ragen.evaluation.evaluate import COLUMNS, REFERENCES, Result, evaluate_model, evaluate_references, table_rows
-from ragen.llm_agent.metrics import rollout_metrics, success_intervals
+from ragen.llm_agent.metrics import rollout_metrics, success, success_intervals
 from ragen.llm_agent.policies import play_replies, silence
+from ragen.models.resolve import resolve_model
 from ragen.text import printable
 from ragen.tracking.console import console, print_table
 from ragen.tracking.names import FAULTS, below, with_prefix
@@ -24,6 +26,7 @@ from ragen.tracking.rundir import SFT_RECORD, RunDir
 from ragen.trainer.checkpoint import BEST, find_best
 from ragen.trainer.checksums import verify
 from ragen.trainer.earnings import SILENT
+from ragen.trainer.held_out import PlayedLevels, held_out_metrics, levels_behind
 from ragen.trainer.preflight import conclude
 from ragen.types import Status
 
@@ -179,8 +182,10 @@ def run_evaluation(config: Config, run: RunDir, *, modes: Sequence[str], has_ref
         raise
     finally:
         environments.close()
+    played = levels_behind_model(config, environments.env_types)
     report(config, results)
-    run.log(0, summarize(results))
+    report_unseen(results, played)
+    run.log(0, summarize(results, played))
     if lost := all_lost(results):
         run.write_status("failed", lost)
         raise RagenError(lost)
@@ -239,10 +244,33 @@ def report(config: Config, results: Sequence[Result]) -> None:
             )
 
 
-def summarize(results: Sequence[Result]) -> dict[str, float]:
+def levels_behind_model(config: Config, env_types: Sequence[str]) -> PlayedLevels:
+    """Levels that the evaluated model was trained on; of one behind an API nothing is known."""
+    parts = config.actor_rollout_ref
+    is_here = ENGINES[parts.rollout.name].can_train
+    return levels_behind(resolve_model(parts.model.path, env_types=env_types)) if is_here else PlayedLevels()
+
+
+def report_unseen(results: Sequence[Result], played: PlayedLevels) -> None:
+    """The success of the model on levels that it was not trained on, where it was trained on some of them."""
+    for result in results:
+        new = [episode for episode in result.episodes if episode not in played and not episode.status.is_fault]
+        if result.policy in REFERENCES or not played.is_complete or len(new) == len(result.episodes):
+            continue
+        for tag in dict.fromkeys(episode.tag for episode in new):
+            members = [episode for episode in new if episode.tag == tag]
+            console.print(
+                f"{tag}, {result.policy}: {success(members)} on the {len({e.group_id for e in members})} levels that "
+                "the model was not trained on, by content.",
+                soft_wrap=True,
+            )
+
+
+def summarize(results: Sequence[Result], played: PlayedLevels) -> dict[str, float]:
     """All metrics as `<policy>/<metric>`, with the ends of the success intervals."""
     metrics: dict[str, float] = {}
     for result in results:
-        policy = result.policy.split()[0]
-        metrics |= with_prefix(policy, rollout_metrics(result.episodes) | success_intervals(result.episodes))
+        found = rollout_metrics(result.episodes) | success_intervals(result.episodes)
+        found |= held_out_metrics(result.episodes, played) if len(played) else {}
+        metrics |= with_prefix(result.policy.split()[0], found)
     return metrics

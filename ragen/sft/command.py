@@ -2,7 +2,8 @@
 
     <output_dir>/config.yaml, sft.json, metrics.jsonl, status.json, train.log
     <output_dir>/lora_weights/global_step_<N>/actor   adapters and optimizer after each epoch (weights/... without LoRA)
-    <output_dir>/merged_model/                        the checkpoint with the lowest loss as a whole model; validate.log
+    <output_dir>/merged_model/                        the checkpoint with the lowest loss as a whole model, with
+                                                      validate.log and the levels behind it, played_levels.json
     <output_dir>/validation/                          the episodes that the merged model played
 
 A command that is started again resumes where it was; a finished stage is not repeated.
@@ -34,6 +35,7 @@ from ragen.tracking.rundir import SFT_RECORD, RunDir, read_status, write_atomic
 from ragen.tracking.tracker import Trackers, check_names
 from ragen.trainer.checkpoint import find_resume, read_state, save_checkpoint, step_of
 from ragen.trainer.checksums import verify
+from ragen.trainer.held_out import levels_behind
 from ragen.trainer.start import check_devices
 from ragen.trainer.train import with_restarts
 
@@ -63,7 +65,7 @@ def run_sft(config: Config, sft: SftConfig) -> Path:
         if not merged.exists():
             best = with_restarts(config.trainer.max_restarts, partial(train, config, sft, root))
             gc.collect()  # the hooks of the optimizer hold the trained model in a cycle
-            merge(config, best, merged)
+            merge(config, sft, best, merged)
             console.print(f"Merged model: {merged}   (best checkpoint: {best})", soft_wrap=True)
         if sft.validate_merged:
             validate(config, root, merged)
@@ -175,16 +177,21 @@ def remove_old_checkpoints(config: Config, saved: Path, *, keep: set[int]) -> No
                 shutil.rmtree(folder)
 
 
-def merge(config: Config, best: Path, merged: Path) -> None:
-    """Write the best checkpoint as one ordinary model; the folder appears when it is whole."""
+def merge(config: Config, sft: SftConfig, best: Path, merged: Path) -> None:
+    """Write the best checkpoint as one ordinary model that names its levels; the folder appears when it is whole."""
     from ragen.modeling.load import load_tokenizer
     from ragen.modeling.lora import has_adapter, merged_state
+    from ragen.sft.data import levels_of
 
     base = base_model(config)
     model = build_model(config, base, best)
     temporary = merged.with_name(f".{merged.name}.{os.getpid()}.tmp")
     model.save_pretrained(temporary, state_dict=merged_state(model) if has_adapter(model) else None)
     load_tokenizer(base).save_pretrained(temporary)
+    played = levels_behind(base)
+    for tag in config.es_manager.train.env_configs.tags:
+        played.add(levels_of(config, tag, range(sft.seed, sft.seed + sft.train_size)))
+    played.write(temporary)
     for file in temporary.iterdir():
         file.chmod(0o644)
     temporary.rename(merged)

@@ -12,6 +12,7 @@ import math
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import closing
 from dataclasses import asdict, dataclass, replace
 from multiprocessing import get_context
 from pathlib import Path
@@ -51,6 +52,17 @@ def chunks(tags: Sequence[str], first_seed: int, num_levels: int) -> list[Chunk]
         for tag in tags
         for start in range(0, num_levels, CHUNK)
     ]
+
+
+def levels_of(config: Config, tag: str, seeds: Iterable[int]) -> Iterator[str]:
+    """The hashes of the levels of a tag; those that are left out of demonstrations, too."""
+    seats = EnvConfigsConfig(tags=(tag,), n_groups=(1,))
+    env_set = EnvSetConfig(env_groups=1, group_size=1, env_configs=seats)
+    with closing(EsManager(env_set, config.custom_envs)) as environments:
+        [seat] = environments.seats
+        for seed in seeds:
+            seat.reset(seed)
+            yield seat.level
 
 
 class Demonstrator:

@@ -183,7 +183,7 @@ class AgentTrainer:
         """Rollout, filter, score, and update: critic, gradient analysis, actor."""
         episodes = self.rollout(step)
         self.recorder.record_training(step, episodes)
-        self.played.add(episodes)
+        self.played.add(episode.level for episode in episodes)
         groups, kept = self.filter(episodes)
         stop = self.early_stop.after_filter(names.with_prefix(names.FILTER, kept.metrics))
         metrics = self.measure(step, episodes, groups, kept)

@@ -30,6 +30,7 @@ from ragen.tracking.tracker import Trackers
 from ragen.trainer.agent_trainer import AgentTrainer
 from ragen.trainer.checksums import verify
 from ragen.trainer.folder import take_over
+from ragen.trainer.held_out import levels_behind
 from ragen.trainer.memory import cache_rows, check_memory, memory_advice
 from ragen.trainer.start import Start, origin, plan_start
 from ragen.workers.base import Workers
@@ -86,6 +87,8 @@ def _build(config: Config, start: Start, root: Path, *, device: str, ranks: Rank
         built.checkpoints.load(start.state)
     elif start.checkpoint is not None:
         built.played.is_complete = False
+    else:
+        built.played.load(levels_behind(start.actor).to_json())
     if config.uses_fsdp:
         built.held.enter_context(CrashWatch(root))
     return built

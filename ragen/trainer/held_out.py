@@ -1,21 +1,29 @@
 """Levels that training has played, by content: a validation level is held out only while it is none of them.
 
 Ranges of seeds are kept apart (ragen/config/seeds.py), but two seeds may make the same level: a small lake comes up
-again and again.
+again and again. A training that starts from a model takes over what that model was trained on: `levels_behind`.
 """
 
 from __future__ import annotations
 
 import base64
+import binascii
+import json
 from collections.abc import Iterable, Sequence
 from itertools import islice
+from pathlib import Path
 
+from ragen.errors import FileError
+from ragen.files import read_object, value_at
 from ragen.llm_agent.metrics import success
 from ragen.tracking import names
+from ragen.trainer.checkpoint import STATE, read_state
 from ragen.types import Episode, Metrics
 
 BYTES = 8
 """Of a level's hash."""
+FILE = "played_levels.json"
+"""In the folder of a model that was trained on demonstrations: their levels."""
 
 
 class PlayedLevels:
@@ -27,8 +35,9 @@ class PlayedLevels:
         self.is_complete = True
         """Whether all of the training is known: with a checkpoint that does not say, no level can be called unseen."""
 
-    def add(self, episodes: Iterable[Episode]) -> None:
-        self.hashes |= {int(episode.level, 16): None for episode in episodes if episode.level}
+    def add(self, levels: Iterable[str]) -> None:
+        """Levels by their hash; an empty one, of an environment that failed, is none."""
+        self.hashes |= {int(level, 16): None for level in levels if level}
 
     def __len__(self) -> int:
         return len(self.hashes)
@@ -49,6 +58,27 @@ class PlayedLevels:
         packed = base64.b64decode(text or "")
         starts = range(0, len(packed), BYTES)
         self.hashes = {int.from_bytes(packed[start : start + BYTES], "little"): None for start in starts}
+
+    def write(self, model: Path) -> None:
+        """Into the folder of a model that was trained on them."""
+        (model / FILE).write_text(json.dumps({"levels": self.to_json()}) + "\n")
+
+
+def levels_behind(model: Path | str) -> PlayedLevels:
+    """The levels that a model was trained on, as far as its folder tells: by FILE, or as the checkpoint of a run."""
+    played, folder = PlayedLevels(), Path(model)
+    path = folder / FILE
+    if path.is_file():
+        stored = value_at(read_object(path), "levels", path)
+    elif (state := read_state(folder.parent)) is not None:
+        path, stored = folder.parent / STATE, state.get("played_levels")
+    else:
+        return played
+    try:
+        played.load(stored)
+    except (TypeError, ValueError, binascii.Error) as error:
+        raise FileError(f"{path}: the levels cannot be read ({error}). Restore the file, or remove it.") from error
+    return played
 
 
 def held_out_metrics(episodes: Sequence[Episode], played: PlayedLevels) -> Metrics:

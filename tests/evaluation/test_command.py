@@ -14,7 +14,9 @@ from ragen.cli import main
 from ragen.config import build_config, load_config
 from ragen.config.show import to_yaml
 from ragen.models.resolve import TINY_ROOT
+from ragen.sft.data import levels_of
 from ragen.tracking.episodes import read_episodes
+from ragen.trainer.held_out import PlayedLevels
 from tests.evaluation.conftest import SMALL
 
 EMBEDDED = Path(ragen.__file__).parent / "models" / "tiny"
@@ -141,3 +143,16 @@ def test_levels_of_the_training_are_not_evaluated_in_silence(tmp_path, capsys):
         "Not held out: the levels 10030 to 10033 meet 10000 to 10031, those of the run's training (seed.train=10000). "
         "Held-out levels: for example seed.val=10032.\n"
     ) in capsys.readouterr().out
+
+
+def test_levels_that_the_model_was_trained_on_are_told_apart(tmp_path, capsys):
+    model = shutil.copytree(EMBEDDED / "sokoban", tmp_path / "model")
+    config = load_config("eval", SMALL)
+    played = PlayedLevels()
+    played.add(levels_of(config, "CoordSokoban", range(config.seed.val, config.seed.val + 2)))
+    played.write(model)
+    main(["eval", str(model), *SMALL[1:], "--mode", "greedy", "--no-reference", "--out", str(tmp_path / "out")])
+    assert "on the 4 levels that the model was not trained on, by content." in " ".join(capsys.readouterr().out.split())
+    metrics = json.loads((tmp_path / "out" / "metrics.jsonl").read_text())
+    assert metrics["greedy/CoordSokoban/levels_seen"] == 2
+    assert metrics["greedy/CoordSokoban/levels_unseen"] == 4

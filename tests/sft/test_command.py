@@ -13,10 +13,12 @@ from ragen.errors import ConfigError
 from ragen.modeling.load import load_model, load_tokenizer
 from ragen.models.resolve import resolve_model
 from ragen.sft import command
+from ragen.sft.data import levels_of
 from ragen.sft.finetune import Finetuner
 from ragen.tracking.episodes import read_episodes
 from ragen.tracking.glossary import unknown
 from ragen.tracking.rundir import read_metrics, read_status
+from ragen.trainer.held_out import levels_behind
 from tests.sft.supervised import SMALL, configured, samples
 from tests.threads import num_threads
 
@@ -51,6 +53,9 @@ def test_a_run_learns_merges_validates_and_is_not_repeated(tmp_path, rank, lr, c
             torch.equal(w, load_file(folder / f"global_step_{best}" / "actor" / "model.safetensors")[n])
             for n, w in weights.items()
         )
+    played, base_played = levels_behind(merged), levels_behind(resolve_model("tiny/frozen_lake"))
+    demonstrated = {int(level, 16) for level in levels_of(config, "FrozenLake", range(100_000, 100_064))}
+    assert set(played.hashes) == demonstrated | set(base_played.hashes)
     tokenizer = load_tokenizer(merged)
     tuner = Finetuner(load_model(merged, device="cpu", is_trained=True), sft, total_steps=1)
     assert tuner.loss(samples(tokenizer, *changes)[1]) == pytest.approx(losses[best], rel=1e-4)

@@ -1,14 +1,17 @@
 """Validation tells the levels that training has played from those it has not."""
 
 import json
+import shutil
 
 import pytest
 
 from ragen.config import load_config
+from ragen.errors import FileError
 from ragen.llm_agent.es_manager import EsManager, level_hash
+from ragen.models.resolve import resolve_model
 from ragen.tracking.glossary import unknown
 from ragen.tracking.rundir import read_metrics
-from ragen.trainer.held_out import PlayedLevels, held_out_metrics
+from ragen.trainer.held_out import FILE, PlayedLevels, held_out_metrics, levels_behind
 from ragen.types import Episode, Status
 from tests.trainer.runs import LAKE, train
 
@@ -61,7 +64,7 @@ def episode(group_id: int, level: str, status: Status, tag: str = "A") -> Episod
 
 def test_success_and_count_are_split_by_what_was_played():
     played = PlayedLevels()
-    played.add([episode(7, "a1", Status.FAILED), episode(8, "", Status.ENV_ERROR)])
+    played.add(["a1", ""])
     found = [
         episode(0, "a1", Status.SOLVED),
         episode(1, "a1", Status.SOLVED),
@@ -94,9 +97,9 @@ def test_played_levels_survive_a_checkpoint():
 
 def test_what_had_been_played_at_an_earlier_moment_is_known_later():
     played, before = PlayedLevels(), PlayedLevels()
-    played.add([episode(0, "a1", Status.SOLVED), episode(1, "b2", Status.FAILED)])
+    played.add(["a1", "b2"])
     count = len(played)
-    played.add([episode(2, "00", Status.FAILED), episode(0, "a1", Status.SOLVED)])
+    played.add(["00", "a1"])
     before.load(played.to_json(count))
     assert (count, len(played), list(before.hashes)) == (2, 3, [0xA1, 0xB2])
 
@@ -133,3 +136,30 @@ def test_a_run_logs_success_on_seen_and_unseen_levels(tmp_path):
         assert run.metrics[2][f"{prefix}/FrozenLake/levels_seen"] == len({e.group_id for e in seen}) > 0
         assert run.metrics[2][f"{prefix}/FrozenLake/levels_unseen"] == 12 - len({e.group_id for e in seen})
     assert run.metrics[1]["val-env/FrozenLake/levels_seen"] <= run.metrics[2]["val-env/FrozenLake/levels_seen"]
+
+
+def test_a_model_names_the_levels_of_its_demonstrations(tmp_path):
+    played = PlayedLevels()
+    played.add(["a1", "b2"])
+    played.write(tmp_path)
+    assert list(levels_behind(tmp_path).hashes) == [0xA1, 0xB2]
+    assert len(levels_behind("Qwen/Qwen2.5-0.5B-Instruct")) == 0
+    for damaged in ('{"levels": 7}', '{"levels": "not base64!"}', "{}", "[]", '{"levels": "AAAA'):
+        (tmp_path / FILE).write_text(damaged)
+        with pytest.raises(FileError, match=FILE):
+            levels_behind(tmp_path)
+
+
+def test_training_takes_over_what_its_model_was_trained_on(tmp_path):
+    model = shutil.copytree(resolve_model("tiny/frozen_lake"), tmp_path / "model")
+    played = PlayedLevels()
+    played.add(levels("FrozenLake", range(123, 126)))
+    played.write(model)
+    more = ["es_manager.val.env_groups=8", "trainer.total_training_steps=1", "trainer.save_freq=1"]
+    run = train(tmp_path / "run", GRPO, f"model_path={model}", *more, env=LAKE)
+    demonstrated, validated = set(levels("FrozenLake", range(123, 126))), levels("FrozenLake", range(123, 131))
+    assert run.metrics[0]["val-env/FrozenLake/levels_seen"] == sum(level in demonstrated for level in validated) >= 3
+
+    of_checkpoint = levels_behind(run.path / "global_step_1" / "actor")
+    trained = {int(e.level, 16) for e in run.episodes(1)}
+    assert set(of_checkpoint.hashes) == trained | set(played.hashes)

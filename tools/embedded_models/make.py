@@ -168,7 +168,8 @@ def make_model(recipe: Recipe, tokenizer: Any, seed: int) -> Any:
 
 def make(family: str, *, out: Path, num_epochs: int | None = None, noise: float | None = None, seed: int = 0) -> None:
     """Build, train and save one family; prints the loss of every round."""
-    from ragen.sft.data import Chunk, Demonstrator, training_samples
+    from ragen.sft.data import Chunk, Demonstrator, levels_of, training_samples
+    from ragen.trainer.held_out import PlayedLevels
     from tools.embedded_models.train import train
 
     recipe = RECIPES[family]
@@ -205,6 +206,14 @@ def make(family: str, *, out: Path, num_epochs: int | None = None, noise: float 
         "rounds": rounds,
         "seed": seed,
     }
+    played = PlayedLevels()
+    for config in configs:
+        train_set = config.es_manager.train
+        [tag] = train_set.env_configs.tags
+        for epoch in range(rounds):
+            first_seed = DEMO_SEED + epoch * 10_000
+            played.add(levels_of(config, tag, range(first_seed, first_seed + train_set.env_groups)))
+    played.write(out)
     (out / "warm_start.json").write_text(json.dumps(facts, indent=2) + "\n")
     for file in out.iterdir():
         file.chmod(0o644)
