@@ -138,19 +138,23 @@ def _has_buckets(metrics: Mapping[str, float], prefix: str) -> bool:
     return any(value for bucket in buckets for value in names.below(names.join(prefix, bucket), metrics).values())
 
 
-def pick_bucket(metrics: Metrics, prefix: str, name: str, group_stds: list[float] | None = None) -> Bucket:
-    """The metrics of a bucket; what is not finite becomes NaN, which charts leave out."""
-    own = names.below(names.join(prefix, name), metrics)
-    finite = {key: value if math.isfinite(value) else math.nan for key, value in own.items()}
-    return Bucket(name=name, metrics=finite, group_stds=group_stds or [])
+def pick_analysis(metrics: Metrics, step: Step, prefix: str = names.GRADIENTS) -> Analysis:
+    """The buckets of a step's metrics; what is not finite becomes NaN, which charts leave out."""
+
+    def pick(name: str) -> Bucket:
+        own = names.below(names.join(prefix, name), metrics)
+        finite = {key: value if math.isfinite(value) else math.nan for key, value in own.items()}
+        return Bucket(name=name, metrics=finite)
+
+    buckets = [pick(name) for name in names.numbered_buckets(metrics, prefix)]
+    return Analysis(step=step, prefix=prefix, buckets=buckets, whole=pick(names.ALL_SAMPLES))
 
 
 def read_analysis(history: History, step: Step, prefix: str = names.GRADIENTS) -> Analysis:
     """The analysis of a step with the tables of its groups."""
-    metrics = history.at(step)
-    buckets = []
-    for name in names.numbered_buckets(metrics, prefix):
-        rows = history.load_table(step, names.join(prefix, name, names.GROUP_TABLE)) or []
+    analysis = pick_analysis(history.at(step), step, prefix)
+    for bucket in analysis.buckets:
+        rows = history.load_table(step, names.join(prefix, bucket.name, names.GROUP_TABLE)) or []
         stds = [float(row["reward_std"]) for row in rows if row["reward_std"] is not None]
-        buckets.append(pick_bucket(metrics, prefix, name, [std for std in stds if math.isfinite(std)]))
-    return Analysis(step=step, prefix=prefix, buckets=buckets, whole=pick_bucket(metrics, prefix, names.ALL_SAMPLES))
+        bucket.group_stds.extend(filter(math.isfinite, stds))
+    return analysis

@@ -6,33 +6,24 @@ import argparse
 import math
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from ragen.errors import RagenError, reporting_errors
 from ragen.files import read_object
-from ragen.plotting.buckets import Analysis, pick_bucket
+from ragen.plotting.buckets import Analysis, pick_analysis
 from ragen.plotting.gradient_figures import BUCKET_AXIS, NORM_AXIS, REGULARIZER_AXIS, STD_AXIS, draw_against_std
-from ragen.plotting.history import Metrics
 from ragen.plotting.style import BLUE, Points, bucket_ticks, clean, error_bars, label_points, new_figure, save_figure
-from ragen.tracking.names import ALL_SAMPLES, GRADIENTS, numbered_buckets
+from ragen.tracking.names import GRADIENTS
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-ROWS = {"step0": "step 0", "step20": "step 20", "step40": "step 40"}
-"""Flag of a row -> its label where the file does not tell the step."""
+ROWS = ("step0", "step20", "step40")
+"""Flag of each row, with the step it is of where the file does not tell another."""
 EXPORTED = "gradient_analysis_metrics_step_*.json"
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Row:
-    """The metrics of one row of the figure."""
-
-    label: str
-    metrics: Metrics
 
 
 def find_file(path: Path, flag: str) -> Path:
@@ -52,34 +43,25 @@ def find_file(path: Path, flag: str) -> Path:
     raise RagenError(f"--{flag}-dir: {path} holds neither metrics.json nor {EXPORTED}.")
 
 
-def read_row(path: Path, flag: str) -> Row:
-    """The metrics of a file, labelled by the step that its content or its name tells."""
+def read_file(path: Path, flag: str) -> Analysis:
+    """The analysis of a row, with the step that the content of its file or the name tells."""
     file = find_file(path, flag)
     content = read_object(file)
     # The export writes null for what is not finite.
     numbers = {name: math.nan if value is None else value for name, value in content.items()}
     metrics = {name: float(value) for name, value in numbers.items() if isinstance(value, int | float)}
     in_name = re.search(r"_step_(\d+)\.json$", file.name)
-    step = content.get("_step", in_name and in_name[1])
-    return Row(label=ROWS[flag] if step is None else f"step {step}", metrics=metrics)
+    step = content.get("_step", in_name[1] if in_name else flag.removeprefix("step"))
+    return pick_analysis(metrics, step)
 
 
-def read_analyses(rows: Sequence[Row]) -> list[Analysis]:
-    """One analysis per row, with the buckets that all rows have."""
-    per_row = [numbered_buckets(row.metrics, GRADIENTS) for row in rows]
-    common = [name for name in per_row[0] if all(name in names for names in per_row)]
+def with_common_buckets(analyses: Sequence[Analysis]) -> list[Analysis]:
+    """The analyses with the buckets that all of them have."""
+    common = set.intersection(*({bucket.name for bucket in analysis.buckets} for analysis in analyses))
     if not common:
-        counts = ", ".join(f"{row.label}: {len(names)}" for row, names in zip(rows, per_row, strict=True))
+        counts = ", ".join(f"step {analysis.step}: {len(analysis.buckets)}" for analysis in analyses)
         raise RagenError(f"The three files have no bucket in common ({GRADIENTS}/bucket_*; {counts}).")
-    return [
-        Analysis(
-            step="summary",
-            prefix=GRADIENTS,
-            buckets=[pick_bucket(row.metrics, GRADIENTS, name) for name in common],
-            whole=pick_bucket(row.metrics, GRADIENTS, ALL_SAMPLES),
-        )
-        for row in rows
-    ]
+    return [replace(each, buckets=[bucket for bucket in each.buckets if bucket.name in common]) for each in analyses]
 
 
 def set_log(axis: Axes, which: Literal["x", "y"], values: Sequence[float]) -> None:
@@ -137,7 +119,7 @@ def draw_grid(labels: Sequence[str], analyses: Sequence[Analysis]) -> Figure:
 
 
 def plot(args: argparse.Namespace, data: Path) -> None:
-    rows = []
+    analyses = []
     for flag in ROWS:
         path = getattr(args, f"{flag}_dir")
         if path is None:
@@ -149,8 +131,9 @@ def plot(args: argparse.Namespace, data: Path) -> None:
                     f"Each comes from a {args.mode.upper()} run: "
                     "python gradient_analysis/plot_gradient_analysis.py --run-dir RUN --step N --output-dir DIR"
                 )
-        rows.append(read_row(path, flag))
-    figure = draw_grid(args.row_labels or [row.label for row in rows], read_analyses(rows))
+        analyses.append(read_file(path, flag))
+    labels = args.row_labels or [f"step {analysis.step}" for analysis in analyses]
+    figure = draw_grid(labels, with_common_buckets(analyses))
     print(save_figure(figure, args.out, dpi=300))
 
 
@@ -160,8 +143,8 @@ def main(argv: Sequence[str] | None = None, *, data: Path) -> int:
         prog="python gradient_analysis/plot_icml_steps.py", description="Draw three gradient analyses in one figure."
     )
     parser.add_argument("--mode", choices=["grpo", "ppo"], default="grpo", help=f"rows not named: {data}/<mode>/step0")
-    for flag, label in ROWS.items():
-        parser.add_argument(f"--{flag}-dir", type=Path, metavar="DIR", help=f"folder or file for the row of {label}")
+    for flag in ROWS:
+        parser.add_argument(f"--{flag}-dir", type=Path, metavar="DIR", help=f"folder or file for the row of {flag}")
     parser.add_argument("--row-labels", nargs=len(ROWS), metavar="TEXT", help="labels (the steps the files tell)")
     parser.add_argument("--out", type=Path, default=Path("icml_step0_20_40_grid.png"), help="PNG file (%(default)s)")
     args = parser.parse_args(argv)

@@ -56,10 +56,16 @@ class Condition:
 
     value: str
     curves: list[Curve]
-    final: Estimate | None
-    """Success of the last validation; None when no run counts."""
-    best: Estimate | None
-    """Success of the best validation."""
+
+    @property
+    def final(self) -> Estimate | None:
+        """Success of the last validation; None when no run counts."""
+        return over_runs([curve.estimates[-1] for curve in self.counted])
+
+    @property
+    def best(self) -> Estimate | None:
+        """Success of the best validation."""
+        return over_runs([curve.estimates[curve.steps.index(curve.best_step)] for curve in self.counted])
 
     @property
     def counted(self) -> list[Curve]:
@@ -94,19 +100,10 @@ def over_runs(estimates: Sequence[Estimate]) -> Estimate | None:
 
 def read_conditions(runs: Sequence[Run], outcomes: Mapping[str, Outcome]) -> list[Condition]:
     """The values in the order they were given."""
-    conditions = []
-    for value in dict.fromkeys(run.value for run in runs):
-        curves = [read_curve(run, outcomes[run.name]) for run in runs if run.value == value]
-        counted = [curve for curve in curves if curve.counts]
-        conditions.append(
-            Condition(
-                value=value,
-                curves=curves,
-                final=over_runs([curve.estimates[-1] for curve in counted]),
-                best=over_runs([curve.estimates[curve.steps.index(curve.best_step)] for curve in counted]),
-            )
-        )
-    return conditions
+    conditions = {run.value: Condition(value=run.value, curves=[]) for run in runs}
+    for run in runs:
+        conditions[run.value].curves.append(read_curve(run, outcomes[run.name]))
+    return list(conditions.values())
 
 
 def interval_name(conditions: Sequence[Condition]) -> str:

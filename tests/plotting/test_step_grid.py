@@ -10,7 +10,8 @@ import pytest
 
 from ragen.errors import RagenError
 from ragen.plotting import step_grid
-from ragen.plotting.step_grid import Row, draw_grid, main, read_analyses, read_row
+from ragen.plotting.buckets import pick_analysis
+from ragen.plotting.step_grid import draw_grid, main, read_file, with_common_buckets
 from tests.plotting.png import has_drawing
 from tests.plotting.synthetic import STEPS, bucket_metrics
 
@@ -44,13 +45,13 @@ def test_three_steps_make_a_figure_of_300_dpi(folders, tmp_path, capsys):
 
 
 def test_a_row_is_labelled_by_its_real_step(folders):
-    labels = [read_row(path, flag).label for path, flag in zip(folders, ("step0", "step20", "step40"), strict=True)]
-    assert labels == ["step 1", "step 51", "step 40"], "from the name, from the content, from the flag"
+    steps = [read_file(path, flag).step for path, flag in zip(folders, ("step0", "step20", "step40"), strict=True)]
+    assert list(map(str, steps)) == ["1", "51", "40"], "from the name, from the content, from the flag"
 
 
 def test_a_file_may_be_named_directly(folders):
     file = folders[0] / "gradient_analysis_metrics_step_1.json"
-    assert read_row(file, "step40").metrics == bucket_metrics(1)
+    assert read_file(file, "step40").buckets == pick_analysis(bucket_metrics(1), 1).buckets
 
 
 def test_labels_can_be_given(folders, tmp_path, monkeypatch):
@@ -89,14 +90,12 @@ def test_default_folders_are_used(tmp_path, monkeypatch):
 
 
 def test_only_common_buckets_are_drawn():
-    rows = [Row(label=str(step), metrics=bucket_metrics(step)) for step in STEPS]
+    rows = [pick_analysis(bucket_metrics(step), step) for step in STEPS]
     short = {name: value for name, value in bucket_metrics(1).items() if "bucket_2" in name or "bucket_5" in name}
-    assert [bucket.name for bucket in read_analyses([*rows, Row(label="x", metrics=short)])[0].buckets] == [
-        "bucket_2",
-        "bucket_5",
-    ]
-    with pytest.raises(RagenError, match="no bucket in common"):
-        read_analyses([*rows, Row(label="x", metrics={})])
+    first, *_ = with_common_buckets([*rows, pick_analysis(short, 1)])
+    assert [bucket.name for bucket in first.buckets] == ["bucket_2", "bucket_5"]
+    with pytest.raises(RagenError, match=r"no bucket in common .*step 51: 6, step 101: 6, step 7: 0"):
+        with_common_buckets([*rows, pick_analysis({}, 7)])
 
 
 def test_axes_hold_zeros_and_all_data(folders):
@@ -105,8 +104,8 @@ def test_axes_hold_zeros_and_all_data(folders):
     metrics |= {f"grad_norm/bucket_1/reward_std_{k}": 0.0 for k in ("mean", "min", "max")}
     metrics["grad_norm/bucket_4/task"] = None
     file.write_text(json.dumps(metrics))
-    rows = [read_row(path, "step0") for path in folders]
-    axes = draw_grid(["a", "b", "c"], read_analyses(rows)).axes
+    rows = [read_file(path, "step0") for path in folders]
+    axes = draw_grid(["a", "b", "c"], with_common_buckets(rows)).axes
     assert [axis.get_yscale() for axis in axes[::3]] == ["log", "symlog", "log"]
     assert [axis.get_xscale() for axis in axes[1::3]] == ["log", "symlog", "log"]
     bottom, top = axes[8].get_ylim()
@@ -119,4 +118,4 @@ def test_axes_hold_zeros_and_all_data(folders):
 def test_a_file_that_is_no_metrics_is_named(tmp_path):
     (tmp_path / "metrics.json").write_text("[1, 2")
     with pytest.raises(RagenError, match=r"metrics.json"):
-        read_row(tmp_path, "step0")
+        read_file(tmp_path, "step0")
