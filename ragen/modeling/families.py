@@ -24,8 +24,9 @@ class Family:
 
 
 FAMILIES = {
-    # All three are the same decoder up to biases and norms of queries and keys.
+    # All four are the same decoder up to biases, norms of queries and keys, and windows, which are not decoded.
     "llama": Family(has_graph_decoder=True, has_fused_training=True),
+    "mistral": Family(has_graph_decoder=True, has_fused_training=True),
     "qwen2": Family(has_graph_decoder=True, has_fused_training=True),
     "qwen3": Family(has_graph_decoder=True, has_fused_training=True),
 }

@@ -106,10 +106,15 @@ def _attention(
         *heads,
         attention_mask,
         scaling=module.scaling,
-        sliding_window=getattr(module, "sliding_window", None),
+        sliding_window=_window(module),
         **kwargs,
     )
     return module.o_proj(out.flatten(2)), None
+
+
+def _window(module: Any) -> int | None:
+    """The sliding window of a layer: its own where layers differ (Qwen2), else that of the model (Mistral)."""
+    return getattr(module, "sliding_window", getattr(module.config, "sliding_window", None))
 
 
 def _projected(module: Any, x: Tensor) -> tuple[Tensor, ...]:

@@ -105,6 +105,7 @@ def origin(config: Config, sft: SftConfig) -> dict[str, Any]:
 
 def train(config: Config, sft: SftConfig, root: Path) -> Path:
     """Train to the last epoch, from the newest checkpoint on; returns the checkpoint with the lowest loss."""
+    from ragen.llm_agent.build import build_chat
     from ragen.modeling.load import load_tokenizer
     from ragen.sft.data import load_data
     from ragen.sft.finetune import epoch_batches
@@ -118,6 +119,8 @@ def train(config: Config, sft: SftConfig, root: Path) -> Path:
     if first_epoch < sft.epochs:
         base = base_model(config)
         tokenizer = load_tokenizer(base)
+        if note := build_chat(config, tokenizer).note:
+            console.print(note, soft_wrap=True)
         samples, val_samples = load_data(config, sft, model=base, tokenizer=tokenizer)
         assert config.seed.train is not None, "load_sft refuses null"
         batches = partial(epoch_batches, samples, batch_size=sft.batch_size, seed=config.seed.train)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import torch
@@ -69,7 +70,12 @@ def random_model(family: str, dtype: torch.dtype = torch.float32) -> Any:
 
 def wide(family: str, **changes: Any) -> Any:
     """A random model whose heads are as wide as the kernels need them."""
-    classes: dict[str, Any] = {"qwen2": Qwen2Config, "qwen3": Qwen3Config, "llama": LlamaConfig}
+    classes: dict[str, Any] = {
+        "qwen2": Qwen2Config,
+        "qwen3": Qwen3Config,
+        "llama": LlamaConfig,
+        "mistral": partial(MistralConfig, sliding_window=None),
+    }
     torch.manual_seed(0)
     config = classes[family](**SHAPE | {"head_dim": 32} | changes)
     return AutoModelForCausalLM.from_config(config, dtype=torch.float32).eval()

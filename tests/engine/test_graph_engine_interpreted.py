@@ -14,7 +14,7 @@ from tests.engine.requests import prompt, request, run
 pytestmark = [CPU_ONLY, pytest.mark.slow]
 
 
-@pytest.mark.parametrize("family", ["qwen2", "qwen3"])
+@pytest.mark.parametrize("family", ["qwen2", "qwen3", "mistral"])
 def test_replies_equal_those_of_the_plain_engine_over_two_turns(family):
     model = wide(family)
     engine, plain = GraphEngine(model, max_num_seqs=4, max_num_batched_tokens=48), NativeEngine(model)

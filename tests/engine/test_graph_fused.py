@@ -11,7 +11,7 @@ from tests.engine.families import random_model, wide
 from tests.engine.requests import prompt
 
 
-@pytest.mark.parametrize("family", ["qwen2", "qwen3", "llama"])
+@pytest.mark.parametrize("family", ["qwen2", "qwen3", "llama", "mistral"])
 def test_fused_weights_are_the_models_own(family):
     model = wide(family, tie_word_embeddings=True)
     ids = torch.tensor([prompt(9)])
@@ -75,6 +75,7 @@ def test_what_the_kernels_do_not_know_is_said():
     assert "gemma2" in unsupported_reason(random_model("gemma2_soft_cap"))
     windows = {"use_sliding_window": True, "sliding_window": 7, "max_window_layers": 0}
     assert "sliding window" in unsupported_reason(wide("qwen2", **windows))
+    assert "sliding window" in unsupported_reason(wide("mistral", sliding_window=7))
     assert "biases" in unsupported_reason(wide("llama", attention_bias=True))
     dynamic = {"rope_type": "dynamic", "rope_theta": 10000.0, "factor": 2.0}
     assert "dynamic" in unsupported_reason(wide("llama", rope_parameters=dynamic))

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from transformers import AutoModelForCausalLM, LlamaConfig, Qwen2Config, Qwen3Config
+from transformers import AutoModelForCausalLM, LlamaConfig, MistralConfig, Qwen2Config, Qwen3Config
 
 from ragen.engine.base import StopReason
 from ragen.engine.native.build import native_engine
@@ -41,6 +41,7 @@ FAMILIES = {
     ),
     "qwen3": lambda: Qwen3Config(**WIDE, head_dim=128),
     "llama": lambda: LlamaConfig(**WIDE, rope_parameters=LLAMA3_ROPE),
+    "mistral": lambda: MistralConfig(**WIDE, sliding_window=None),
     "smollm2_three_heads": lambda: LlamaConfig(
         **WIDE | {"hidden_size": 384, "num_attention_heads": 6, "num_key_value_heads": 2}
     ),

@@ -17,16 +17,19 @@ from tests.modeling.sequences import family_tree, mask_of, sampled_targets
 pytestmark = MARKS
 
 
-@pytest.mark.parametrize("family", ["qwen2", "qwen3", "llama"])
-@pytest.mark.parametrize("is_checkpointed", [False, True])
-def test_whole_models_with_fused_layers(family, is_checkpointed, monkeypatch):
+@pytest.mark.parametrize(
+    ("family", "is_checkpointed", "window"),
+    [(family, is_checkpointed, {}) for family in ("qwen2", "qwen3", "llama") for is_checkpointed in (False, True)]
+    + [("mistral", False, {"sliding_window": 7})],
+)
+def test_whole_models_with_fused_layers(family, is_checkpointed, window, monkeypatch):
     tree = family_tree()
     mask = mask_of(tree)
     targets = sampled_targets(tree, mask).to(DEVICE)
 
     def gradient(can_fuse: bool) -> tuple[Tensor, Tensor]:
         monkeypatch.setattr("ragen.modeling.fused_layers._can_fuse", lambda model, device: can_fuse)
-        model = wide(family).to(DEVICE).train()
+        model = wide(family, **window).to(DEVICE).train()
         if is_checkpointed:
             model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
         packing = pack(tree, torch.device(DEVICE), mask=mask)

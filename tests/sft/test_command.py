@@ -21,6 +21,7 @@ from ragen.tracking.rundir import read_metrics, read_status
 from ragen.trainer.held_out import levels_behind
 from tests.sft.supervised import SMALL, configured, samples
 from tests.threads import num_threads
+from tests.trainer.family_folders import write_folder
 
 
 @pytest.mark.parametrize(("rank", "lr"), [(0, "3e-4"), (4, "1e-2")])
@@ -118,3 +119,11 @@ def test_the_command_reads_both_sections_and_reports_errors(tmp_path, capsys):
     assert json.loads((tmp_path / "run" / "sft.json").read_text())["sft.epochs"] == 1
     assert ragen(["sft", *words, "sft.epochs=2"]) == 1
     assert "Choose another sft.output_dir" in capsys.readouterr().err
+
+
+def test_a_family_without_a_system_role_is_taught_on_its_own_template(tmp_path, capsys):
+    folder = write_folder("mistral", tmp_path / "mistral")
+    changes = [f"model_path={folder}", f"sft.output_dir={tmp_path}/run", "sft.epochs=1", "sft.validate_merged=False"]
+    merged = command.run_sft(*configured(*changes, "actor_rollout_ref.rollout.max_model_len=2048"))
+    assert "in the last user message only" in capsys.readouterr().out
+    assert type(load_model(merged)) is type(load_model(folder))
