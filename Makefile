@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 VLLM_VENV := .venv-vllm
 VLLM_INSTALLED := $(VLLM_VENV)/.installed
-EXTRAS := dev,plot,gym,models,lora,sft,wandb,tensorboard,ray
+EXTRAS := dev,plot,gym,models,lora,sft,wandb,tensorboard,ray,view
 ENV ?= frozen_lake
 SCRATCH := /tmp/ragen-constraints
 
