@@ -206,7 +206,7 @@ def prepare_trl(setup: Setup) -> Callable[[], Played] | None:
         def reset(self, seat: int, **_: Any) -> str:
             self.seat, self.turns = seats[seat], []
             self.seat.reset(BASE_SEED + self.seat.group_id)
-            return user_message(self.seat, [], enable_think=True)
+            return user_message(self.seat, [], agent)
 
         def act(self, reply: str) -> str:
             """Do what a reply says.
@@ -223,7 +223,7 @@ def prepare_trl(setup: Setup) -> Callable[[], Played] | None:
             play_in_order([pending])
             pending.finish()
             self.turns.append(turn)
-            return user_message(self.seat, self.turns, enable_think=True)
+            return user_message(self.seat, self.turns, agent)
 
     def call_act(tokenizer: Any, ids: list[int], **_: Any) -> dict[str, Any]:
         """TRL stops at a reply without a tool call; here every reply is one."""

@@ -35,9 +35,14 @@ def load_run_config(overrides: Sequence[str], run: str | Path) -> Config:
 
 def compose_run(overrides: Sequence[str], run: str | Path) -> dict[str, Any]:
     """The tree of a run directory, like `compose`; overrides may also set keys that its version did not have."""
-    base, stored = compose("base"), compose("config", (), run)
-    words = [word if _is_known(word, stored) or not _is_known(word, base) else f"+{word}" for word in overrides]
-    return _filled(as_meant(compose("config", words, run) if words else stored), base)
+    absent, stored = unwritten(), compose("config", (), run)
+    words = [word if _is_known(word, stored) or not _is_known(word, absent) else f"+{word}" for word in overrides]
+    return _filled(compose("config", words, run) if words else stored, absent)
+
+
+def unwritten() -> dict[str, Any]:
+    """What each key means where a stored configuration lacks it."""
+    return _filled(WITHOUT_KEY, compose("base"))
 
 
 def as_meant(stored: Mapping[str, Any]) -> dict[str, Any]:

@@ -85,6 +85,7 @@ class AgentProxyConfig:
         Literal["strict", "lenient"],
         "How actions are read: split at action_sep alone, or also at commas and lines, without numbers and quotes.",
     ]
+    enforce_max_tokens: Annotated[bool, "Cut a reply at its tag's max_tokens, if that is less than response_length."]
     use_turn_scores: Annotated[bool, "Reward each turn at its end instead of the sum at the end of the episode."]
     enable_think: Annotated[bool, "Replies hold a thought before the answer."]
     reward_normalization: RewardNormalizationConfig
@@ -144,7 +145,7 @@ class EnvTag:
     env_type: Annotated[Name, "Name of the environment in ragen.env.registry."]
     max_actions_per_traj: Annotated[Count, "Most actions of an episode."]
     env_instruction: Annotated[str, "The task in a few sentences, for the system message."]
-    max_tokens: Annotated[Count, "Length of a reply as told to the model; the limit is rollout.response_length."]
+    max_tokens: Annotated[Count, "Length of a reply as told to the model; a limit with agent_proxy.enforce_max_tokens."]
     parallel_friendly: Annotated[bool, "The environment may be stepped from several threads."] = False
     max_workers: Annotated[Count, "Threads that step this tag when it is parallel_friendly."] = 1
     step_timeout: Annotated[

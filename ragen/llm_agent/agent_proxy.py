@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from ragen.config.schema import AgentProxyConfig
 from ragen.engine.base import Completion, Engine, Request, SamplingParams, StopReason
@@ -154,10 +154,10 @@ class AgentProxy:
         if episode.status is not Status.ONGOING:
             return False
         prompt = self.ctx.next_prompt(play.seat, episode, play.context_ids)
-        if len(prompt.context_ids) > self.ctx.max_prompt:
+        if len(prompt.context_ids) > self.ctx.max_prompt(play.seat):
             episode.status = Status.CONTEXT_FULL
             if not episode.turns:
-                episode.error = self.ctx.no_room(play.seat.tag, len(prompt.context_ids))
+                episode.error = self.ctx.no_room(play.seat, len(prompt.context_ids))
                 play.seat.calls.report("first_prompt", f"level {episode.seed} is not played: {episode.error}")
             return False
         play.prompt = prompt
@@ -170,7 +170,7 @@ class AgentProxy:
             session=session,
             prompt_ids=play.prompt.context_ids,
             messages=play.prompt.messages,
-            params=plan.params,
+            params=replace(plan.params, max_tokens=min(plan.params.max_tokens, self.ctx.max_reply(seat))),
             seed=fixed_hash(plan.noise_seed, seat.seed, seat.group_id, seat.member, turn),
         )
 

@@ -32,28 +32,36 @@ class CtxManager:
 
     def __init__(self, chat: Chat | None, agent: AgentProxyConfig, *, response_length: int, max_model_len: int) -> None:
         self.chat, self.agent = chat, agent
-        # Room for a whole answer is kept free behind every prompt.
-        self.max_prompt = max_model_len - response_length
         self.response_length, self.max_model_len = response_length, max_model_len
+
+    def max_reply(self, seat: Seat) -> int:
+        """Most tokens of a reply: response_length, or what the prompt promises where that is less and enforced."""
+        limit = self.response_length
+        return min(limit, seat.spec.max_tokens) if self.agent.enforce_max_tokens else limit
+
+    def max_prompt(self, seat: Seat) -> int:
+        """Most tokens of a prompt; room for a whole reply is kept free behind it."""
+        return self.max_model_len - self.max_reply(seat)
 
     def system(self, seat: Seat) -> str:
         return system_message(seat, self.agent)
 
     def next_prompt(self, seat: Seat, episode: Episode, context_ids: list[int]) -> Prompt:
         """The prompt of the next turn; it may exceed `max_prompt`. `context_ids`: the last prompt and its reply."""
-        user = user_message(seat, episode.turns, enable_think=self.agent.enable_think)
+        user = user_message(seat, episode.turns, self.agent)
         build = self._full if self.agent.context_window_mode == "full" else self._limited
-        return build(episode, user, context_ids)
+        return build(episode, user, context_ids, self.max_prompt(seat))
 
-    def no_room(self, tag: str, num_tokens: int) -> str:
+    def no_room(self, seat: Seat, num_tokens: int) -> str:
         """Why an episode ended before its first reply."""
+        limit = self.max_reply(seat)
+        key = "response_length" if limit == self.response_length else f"custom_envs.{seat.tag}.max_tokens"
         return (
-            f"The first prompt of {tag} has {num_tokens} tokens; with a reply of "
-            f"response_length={self.response_length} it exceeds max_model_len={self.max_model_len}. Raise "
-            "actor_rollout_ref.rollout.max_model_len or lower response_length."
+            f"The first prompt of {seat.tag} has {num_tokens} tokens; with a reply of {key}={limit} it exceeds "
+            f"max_model_len={self.max_model_len}. Raise actor_rollout_ref.rollout.max_model_len or lower {key}."
         )
 
-    def _full(self, episode: Episode, user: str, context_ids: list[int]) -> Prompt:
+    def _full(self, episode: Episode, user: str, context_ids: list[int], _: int) -> Prompt:
         """The whole conversation: only the new user message is added to it."""
         if self.chat is None:
             return Prompt(user=user, messages=_messages(episode.system, episode.turns, user))
@@ -63,7 +71,7 @@ class CtxManager:
             new = self.chat.start(episode.system, user)
         return Prompt(user=user, turn_ids=new, context_ids=context_ids + new)
 
-    def _limited(self, episode: Episode, user: str, _: list[int]) -> Prompt:
+    def _limited(self, episode: Episode, user: str, _: list[int], max_prompt: int) -> Prompt:
         """The last turns, as real messages or in a summary; older ones go until the rest fits."""
         size = self.agent.max_context_window  # counts the present turn
         window = episode.turns if size < 0 else episode.turns[max(0, len(episode.turns) - size + 1) :]
@@ -71,7 +79,7 @@ class CtxManager:
         for num_dropped in range(len(window) + 1):
             prompt = build(self, episode, window[num_dropped:], user)
             prompt.turn_ids, prompt.num_dropped_turns = prompt.context_ids, num_dropped
-            if len(prompt.context_ids) <= self.max_prompt:
+            if len(prompt.context_ids) <= max_prompt:
                 break
         return prompt
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ragen.config.schema import AgentProxyConfig
 from ragen.llm_agent.es_manager import Seat
-from ragen.llm_agent.parsing import ANSWER, parse_reply
+from ragen.llm_agent.parsing import ANSWER, THINK, parse_reply
 from ragen.seeding import Rng
 from ragen.types import Turn
 
@@ -20,7 +20,7 @@ LONGEST_EXAMPLE = 3
 
 
 def system_message(seat: Seat, agent: AgentProxyConfig) -> str:
-    """The task, the symbols, the actions, the budget and an example of an answer."""
+    """The task, the symbols, the actions and the budget."""
     names = ", ".join(seat.actions.values())
     budget = seat.spec.max_actions_per_traj
     if budget == 1:
@@ -30,22 +30,22 @@ def system_message(seat: Seat, agent: AgentProxyConfig) -> str:
     else:
         most = agent.max_actions_per_turn
         limits = f"You have {budget} actions, at most {most} per answer, separated by {agent.action_sep}."
-    lines = [
-        ASSISTANT,
-        seat.spec.env_instruction.strip(),
-        seat.notes.strip(),
-        f"Actions: {names}. {limits}",
-        example_line(example_actions(seat, agent), action_sep=agent.action_sep) if agent.example_answer else "",
-    ]
+    lines = [ASSISTANT, seat.spec.env_instruction.strip(), seat.notes.strip(), f"Actions: {names}. {limits}"]
     return "\n".join(line for line in lines if line)
 
 
-def example_line(actions: list[str], *, action_sep: str) -> str:
-    """The sentence that shows a finished answer; empty without actions.
+def reply_form(seat: Seat, agent: AgentProxyConfig) -> str:
+    """The required form of a reply, and one finished example of it where the configuration shows one.
 
-    ["Right", "Down"] -> "An answer looks like <answer>Right || Down</answer>."
+    With the actions Right and Down drawn for the level: "<answer>your actions</answer>, for example
+    <answer>Right || Down</answer>,".
     """
-    return f"An answer looks like {f' {action_sep} '.join(actions).join(ANSWER)}." if actions else ""
+    form = FORMATS[agent.enable_think]
+    actions = example_actions(seat, agent) if agent.example_answer else []
+    if not actions:
+        return form
+    thought = "...".join(THINK) if agent.enable_think else ""
+    return f"{form}, for example {thought}{f' {agent.action_sep} '.join(actions).join(ANSWER)},"
 
 
 def example_actions(seat: Seat, agent: AgentProxyConfig) -> list[str]:
@@ -57,10 +57,10 @@ def example_actions(seat: Seat, agent: AgentProxyConfig) -> list[str]:
     usable = [name.strip() for name in seat.actions.values() if _can_be_answered(name.strip(), agent.action_sep)]
     if not usable:
         return []
-    rng = Rng(seat.seed, "example_answer")
+    rng = Rng(seat.seed, "example")
     most = min(agent.max_actions_per_turn, LONGEST_EXAMPLE, seat.spec.max_actions_per_traj)
-    fewest = min(2, most)
-    return [rng.choice(usable) for _ in range(fewest + rng.below(most - fewest + 1))]
+    num_actions = 1 if most == 1 else 2 + rng.below(most - 1)
+    return [rng.choice(usable) for _ in range(num_actions)]
 
 
 def _can_be_answered(name: str, action_sep: str) -> bool:
@@ -68,7 +68,7 @@ def _can_be_answered(name: str, action_sep: str) -> bool:
     return read.actions == [name]
 
 
-def user_message(seat: Seat, turns: list[Turn], *, enable_think: bool) -> str:
+def user_message(seat: Seat, turns: list[Turn], agent: AgentProxyConfig) -> str:
     """What the agent is told before its next reply: the last reward, the state, the actions left, the form."""
     lines = []
     if turns:
@@ -79,7 +79,7 @@ def user_message(seat: Seat, turns: list[Turn], *, enable_think: bool) -> str:
         f"Turn {len(turns) + 1}",
         "State:",
         seat.observation,
-        f"Actions left: {seat.num_actions_left}. Reply with {FORMATS[enable_think]} "
+        f"Actions left: {seat.num_actions_left}. Reply with {reply_form(seat, agent)} "
         f"in at most {seat.spec.max_tokens} tokens.",
     ]
     return "\n".join(lines)

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ragen.config import Config
+from ragen.config.load import unwritten
 from ragen.config.show import to_yaml
 from ragen.errors import ConfigError
 from ragen.files import flatten, read_object
@@ -78,12 +79,13 @@ def check_same_run(root: Path, config: Config, sft: SftConfig) -> None:
     path = root / SFT_RECORD
     if not path.exists():
         write_atomic(path, json.dumps(ours, indent=2) + "\n")
-    theirs = read_object(path)
+    absent = {key: value for key, value in flatten(unwritten()).items() if key.startswith("agent_proxy.")}
+    theirs = absent | read_object(path)  # of a version that had fewer keys
     for key in sorted({*ours, *theirs}):
         if theirs.get(key) != ours.get(key):
             raise ConfigError(
                 f"{root} holds a run with {key}={theirs.get(key)}, this one asks for {ours.get(key)}. "
-                "Choose another sft.output_dir, or remove that folder."
+                f"Set {key} as it was, choose another sft.output_dir, or remove that folder."
             )
 
 

@@ -112,6 +112,7 @@ def make_agent(mode: str = "full", *, window: int = -1, **changes: Any) -> Agent
         max_actions_per_turn=2,
         example_answer=False,
         answer_parsing="strict",
+        enforce_max_tokens=False,
         use_turn_scores=False,
         enable_think=True,
         reward_normalization=RewardNormalizationConfig(grouping="state", method="identity"),

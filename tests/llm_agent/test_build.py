@@ -6,7 +6,10 @@ from ragen.config.load import load_config
 from ragen.engine.api.engine import ApiEngine
 from ragen.engine.base import ModelSource
 from ragen.engine.native.engine import NativeEngine
+from ragen.llm_agent.agent_proxy import RolloutPlan
 from ragen.llm_agent.build import agent_with, build_agent, sampling_params
+from ragen.llm_agent.es_manager import EsManager
+from ragen.llm_agent.metrics import rollout_metrics
 from ragen.modeling.load import load_tokenizer
 from ragen.models.resolve import resolve_model
 from tests.engine.families import random_model
@@ -46,3 +49,19 @@ def test_validation_has_sampling_of_its_own():
     config = load_config("quickstart", words)
     assert sampling_params(config, None, is_validation=False).temperature == 0.7
     assert sampling_params(config, None, is_validation=True).is_greedy
+
+
+def test_every_reply_of_a_mixed_batch_is_cut_at_what_its_prompt_promises():
+    tags = ["tags=[Bandit,BanditTest]", "n_groups=[3,3]"]
+    words = ["agent_proxy.enforce_max_tokens=True", "custom_envs.Bandit.max_tokens=2"]
+    words += ["custom_envs.BanditTest.max_tokens=5", "es_manager.val.env_groups=6"]
+    config = load_config("quickstart_bandit", [*QUICK, *words, *(f"es_manager.val.env_configs.{tag}" for tag in tags)])
+    environments = EsManager(config.es_manager.val, config.custom_envs)
+    agent = build_agent(config, env_types=environments.env_types, device="cpu")
+    params = sampling_params(config, agent.chat, is_validation=True)
+    episodes = agent.rollout(environments, RolloutPlan(base_seed=0, noise_seed=0, params=params))
+    turns = {tag: [e.turns[0] for e in episodes if e.tag == tag] for tag in ("Bandit", "BanditTest")}
+    assert max(len(turn.response_ids) for turn in turns["Bandit"]) == 2
+    assert max(len(turn.response_ids) for turn in turns["BanditTest"]) == 5
+    num_cut = sum(turn.stop_reason == "length" for tag in turns for turn in turns[tag])
+    assert rollout_metrics(episodes)["truncation/reply_length"] == num_cut > 0

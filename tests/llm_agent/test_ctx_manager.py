@@ -21,6 +21,7 @@ from tests.llm_agent.counting import (
     answer,
     make_agent,
     make_seats,
+    make_tag,
     rollout,
     script,
     statuses,
@@ -115,6 +116,38 @@ def test_one_level_that_is_too_long_ends_its_own_episodes_and_is_counted_and_nam
     assert metrics["truncation/first_prompt"] == metrics["faults/incomplete_groups"] == 1
     [message] = caplog.messages
     assert message == f"tag0: level {episodes[0].seed} is not played: {episodes[0].error}"
+
+
+@pytest.mark.parametrize(("is_enforced", "limits"), [(False, [30, 30]), (True, [8, 30])])
+def test_replies_are_cut_at_the_promised_length_of_their_tag_when_it_is_enforced(is_enforced, limits):
+    tokenizer = family_tokenizer("qwen2.5")
+    chat = Chat(tokenizer, forced_prefix="<think>")
+    engine = RecordingEngine(ScriptedEngine(script([5] * 50), tokenizer))
+    seats = make_seats(replace(make_tag(), max_tokens=8), replace(make_tag(), max_tokens=400))
+    agent = make_agent(enforce_max_tokens=is_enforced, max_turn=2)
+    episodes = rollout(engine, chat, seats, agent, response_length=30)
+    assert [request.params.max_tokens for request in engine.requests] == limits * 2
+    assert [len(turn.response_ids) for episode in episodes for turn in episode.turns] == [
+        limits[0], limits[0], limits[1], limits[1]
+    ]  # fmt: skip
+    assert rollout_metrics(episodes)["truncation/reply_length"] == 4
+
+
+def test_a_shorter_reply_leaves_more_room_for_the_prompt():
+    tokenizer = family_tokenizer("qwen2.5")
+    chat, tag = Chat(tokenizer, forced_prefix="<think>"), replace(make_tag(), max_tokens=8)
+    agent = make_agent(enforce_max_tokens=True, max_turn=1)
+
+    def play_in(max_model_len: int) -> tuple[RecordingEngine, Episode]:
+        engine, seats = RecordingEngine(ScriptedEngine(script(answer("Break")), tokenizer)), make_seats(tag)
+        [episode] = rollout(engine, chat, seats, agent, response_length=RESPONSE_LENGTH, max_model_len=max_model_len)
+        return engine, episode
+
+    [length] = prompt_lengths(play_in(9999)[0])
+    assert play_in(length + 8)[1].status is Status.OUT_OF_TURNS
+    episode = play_in(length + 7)[1]
+    assert episode.status is Status.CONTEXT_FULL
+    assert f"custom_envs.tag0.max_tokens=8 it exceeds max_model_len={length + 7}" in episode.error
 
 
 class Verbose(CountingEnv):

@@ -12,7 +12,7 @@ from ragen.engine.scripted import ScriptedEngine
 from ragen.llm_agent.es_manager import EsManager
 from ragen.llm_agent.parsing import parse_reply
 from ragen.llm_agent.policies import play_policy
-from ragen.llm_agent.prompts import example_actions, example_line, system_message
+from ragen.llm_agent.prompts import example_actions, reply_form, user_message
 from ragen.types import Status
 from tests.llm_agent.counting import (
     CountingEnv,
@@ -89,17 +89,19 @@ def examples(
     return found
 
 
-def test_the_prompt_ends_with_a_finished_answer_when_it_is_asked_for():
-    plain, shown = (play(answer("Up"), example_answer=is_shown).system for is_shown in (False, True))
-    [line] = shown.removeprefix(plain).strip().splitlines()
-    actions = examples(8)[7]  # of level 7, which is played
-    assert line == example_line(actions, action_sep="||")
-    assert f"<answer>{' || '.join(actions)}</answer>" in line
+def test_the_form_is_shown_with_a_finished_answer_when_it_is_asked_for():
+    shown, plain = (play(answer("Up"), example_answer=is_shown) for is_shown in (True, False))
+    actions = " || ".join(examples(8)[7])  # of level 7, which is played
+    example = f", for example <think>...</think><answer>{actions}</answer>, in at most 40 tokens."
+    assert shown.turns[0].user == plain.turns[0].user.replace(" in at most 40 tokens.", example)
+    assert shown.system == plain.system
 
 
-def test_an_example_is_read_as_the_actions_it_shows():
-    line = example_line(["Right", "Down"], action_sep=";")
-    assert parse_reply(line, enable_think=False, action_sep=";", max_actions=2).actions == ["Right", "Down"]
+def test_without_thoughts_the_example_has_none():
+    episode = play("Up</answer>", enable_think=False, example_answer=True)
+    actions = " || ".join(examples(8)[7])
+    form = f"Reply with <answer>your actions</answer>, for example <answer>{actions}</answer>, in at most 40 tokens."
+    assert episode.turns[0].user.endswith(form)
 
 
 @pytest.mark.parametrize(
@@ -122,18 +124,26 @@ def test_names_that_no_answer_can_hold_are_not_shown():
     assert examples(1, names=names[:2]) == [[]]
     [seat] = make_seats().reset(0)
     seat.actions = {1: names[0]}
-    with_example, without = (system_message(seat, make_agent(example_answer=shown)) for shown in (True, False))
+    with_example, without = (user_message(seat, [], make_agent(example_answer=shown)) for shown in (True, False))
     assert with_example == without
+
+
+def shown_example(user: str) -> str:
+    return user.partition(", for example ")[2].removesuffix(", in at most 40 tokens.")
 
 
 def test_a_group_shares_its_example_over_all_turns_and_another_level_has_another():
     seats = make_seats(num_groups=4, group_size=3)
     engine = ScriptedEngine(script(answer("Up"), answer("Down")))
-    episodes = rollout(engine, seats=seats, agent=make_agent("single_turn", example_answer=True))
-    systems = [{episode.system for episode in episodes if episode.group_id == group} for group in range(4)]
-    assert [len(found) for found in systems] == [1, 1, 1, 1]
-    assert len(set.union(*systems)) > 1
-    assert all(len(episode.turns) > 1 for episode in episodes)  # one system message serves all of them
+    episodes = rollout(engine, seats=seats, agent=make_agent(example_answer=True, action_sep=";"))
+    assert all(len(episode.turns) > 1 for episode in episodes)
+    found = [
+        {shown_example(user) for episode in episodes if episode.group_id == group for user in users(episode)}
+        for group in range(4)
+    ]
+    assert [len(shown) for shown in found] == [1, 1, 1, 1]
+    assert len(set.union(*found)) > 1
+    assert all(" ; " in shown for each in found for shown in each)
 
 
 def test_the_example_says_nothing_about_the_solution():
@@ -142,8 +152,8 @@ def test_the_example_says_nothing_about_the_solution():
         ["agent_proxy.example_answer=True", "es_manager.train.env_groups=400", "es_manager.train.group_size=1"],
     )
     environments = EsManager(config.es_manager.train, config.custom_envs)
-    episodes = play_policy(config, environments, noise=0.0, base_seed=0)
-    shown = [f"<answer>{episode.turns[0].executed[0]}</answer>" in episode.system for episode in episodes]
+    turns = [episode.turns[0] for episode in play_policy(config, environments, noise=0.0, base_seed=0)]
+    shown = [f"<answer>{turn.executed[0]}</answer>, in at most" in turn.user for turn in turns]
     assert 0.4 < fmean(shown) < 0.6  # of two arms
 
 
@@ -153,7 +163,7 @@ def test_every_environment_gets_a_valid_example(tag):
     config = load_config("base", [*overrides, "agent_proxy.max_actions_per_turn=3"])
     agent = replace(config.agent_proxy, example_answer=True)
     for seat in EsManager(config.es_manager.train, config.custom_envs).reset(3):
-        shown = system_message(seat, agent).removeprefix(system_message(seat, replace(agent, example_answer=False)))
-        read = parse_reply(shown, enable_think=False, action_sep="||", max_actions=3)
+        example = reply_form(seat, agent).partition(", for example ")[2]
+        read = parse_reply(example, enable_think=True, action_sep="||", max_actions=3)
         assert read.is_parsed and read.num_cut == 0
         assert set(read.actions) <= set(seat.actions.values())

@@ -17,7 +17,7 @@ from ragen.sft.data import levels_of
 from ragen.sft.finetune import Finetuner
 from ragen.tracking.episodes import read_episodes
 from ragen.tracking.glossary import unknown
-from ragen.tracking.rundir import read_metrics, read_status
+from ragen.tracking.rundir import SFT_RECORD, read_metrics, read_status
 from ragen.trainer.held_out import levels_behind
 from tests.sft.supervised import SMALL, configured, samples
 from tests.threads import num_threads
@@ -75,6 +75,19 @@ def test_a_run_learns_merges_validates_and_is_not_repeated(tmp_path, rank, lr, c
         command.run_sft(*configured(*changes, "sft.optim.lr=0.1"))
 
 
+def test_a_run_of_a_version_with_fewer_keys_of_the_agent_is_known_again(tmp_path):
+    config, sft = configured(f"sft.output_dir={tmp_path}", "agent_proxy.example_answer=False")
+    command.check_same_run(tmp_path, config, sft)
+    record = json.loads((tmp_path / SFT_RECORD).read_text())
+    newer = ("agent_proxy.example_answer", "agent_proxy.answer_parsing")
+    older = {key: value for key, value in record.items() if key not in newer}
+    (tmp_path / SFT_RECORD).write_text(json.dumps(older))
+    command.check_same_run(tmp_path, config, sft)
+    config, sft = configured(f"sft.output_dir={tmp_path}", "agent_proxy.example_answer=True")
+    with pytest.raises(ConfigError, match=r"example_answer=False, this one asks for True\. Set agent_proxy"):
+        command.check_same_run(tmp_path, config, sft)
+
+
 @pytest.mark.parametrize(("rank", "threads"), [(0, 1), (4, 1), (0, 2)])
 def test_a_killed_run_resumes_to_the_same_weights(tmp_path, rank, threads, monkeypatch):
     with num_threads(threads):
@@ -118,7 +131,7 @@ def test_the_command_reads_both_sections_and_reports_errors(tmp_path, capsys):
     assert "Merged model" in capsys.readouterr().out
     assert json.loads((tmp_path / "run" / "sft.json").read_text())["sft.epochs"] == 1
     assert ragen(["sft", *words, "sft.epochs=2"]) == 1
-    assert "Choose another sft.output_dir" in capsys.readouterr().err
+    assert "choose another sft.output_dir" in capsys.readouterr().err
 
 
 def test_a_family_without_a_system_role_is_taught_on_its_own_template(tmp_path, capsys):
