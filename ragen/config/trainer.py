@@ -90,7 +90,7 @@ class TrainerConfig:
         Literal["auto", "disable", "resume_path"],
         "Continue from the newest checkpoint if there is one, never, or from resume_from_path.",
     ]
-    resume_from_path: Annotated[str | None, "A global_step_<N> folder."]
+    resume_from_path: Annotated[Name | None, "A global_step_<N> folder."]
     resume_with_changes: Annotated[bool, "With resume_mode=auto, continue a run with settings other than its own."]
     n_gpus_per_node: Annotated[Count, "GPUs of one machine; 1 also on a CPU."]
     nnodes: Annotated[Count, "Machines."]
