@@ -15,6 +15,8 @@ from typing import Any
 from ragen.types import Episode
 
 SILENT, RANDOM, SOLVER, MODEL = "silent", "random", "solver", "model"
+FORMLESS = 0.5
+"""Below this share of valid turns a model's replies fail by their form first."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -27,6 +29,8 @@ class Earning:
     """Mean reward of an episode, with penalties."""
     turns: float
     """Mean turns of an episode."""
+    valid: float
+    """Share of turns whose reply was valid."""
 
 
 def earning_of(episodes: Sequence[Episode]) -> Earning | None:
@@ -34,11 +38,13 @@ def earning_of(episodes: Sequence[Episode]) -> Earning | None:
     valid = [episode for episode in episodes if not episode.status.is_fault]
     if not valid:
         return None
+    turns = [turn for episode in valid for turn in episode.turns]
     return Earning(
         episodes=len(valid),
         success=fmean(episode.is_success for episode in valid),
         total=fmean(episode.score for episode in valid),
         turns=fmean(len(episode.turns) for episode in valid),
+        valid=1 - fmean(turn.is_invalid for turn in turns) if turns else 0.0,
     )
 
 
@@ -103,9 +109,10 @@ def compare(tag: str, played: Mapping[str, Sequence[Episode]]) -> TagEarnings:
 
 def table(each: TagEarnings) -> str:
     """A row for every policy."""
-    lines = [f"What pays in {each.tag}:", f"  {'policy':<8}{'success':>9}{'total reward':>14}{'episodes':>10}"]
-    for name, earning in each.policies.items():
-        lines.append(f"  {name:<8}{earning.success:>9.3f}{earning.total:>14.2f}{earning.episodes:>10}")
+    head = f"  {'policy':<8}{'success':>9}{'total reward':>14}{'valid turns':>13}{'episodes':>10}"
+    lines = [f"What pays in {each.tag}:", head]
+    for name, found in each.policies.items():
+        lines.append(f"  {name:<8}{found.success:>9.3f}{found.total:>14.2f}{found.valid:>13.2f}{found.episodes:>10}")
     return "\n".join(lines)
 
 
@@ -134,13 +141,15 @@ def warning(each: TagEarnings, *, format_penalty: float, max_actions_per_turn: i
     penalty = f"es_manager.format_penalty (now {format_penalty:g}"
     if each.failed is not None and silent.turns and each.failed / silent.turns < format_penalty:
         penalty += f"; from {each.failed / silent.turns:.2g} down, silence earns no more than a failed try"
+    is_formless = name == MODEL and other.valid < FORMLESS
+    form = "a form that is easier to meet (agent_proxy.example_answer=True, agent_proxy.answer_parsing=lenient), "
     sentences = [
         f"warning: silence pays in {each.tag}.",
         f"An agent that gives invalid replies only earns {silent.total:.2f}, {who} {other.total:.2f} at a success of "
         f"{other.success:.3f}.",
         break_even_line(each),
         "A policy that rarely succeeds learns to say nothing.",
-        f"Remedies: {penalty}), a supervised warm-up (`ragen sft`), easier levels, fewer actions per turn "
-        f"(agent_proxy.max_actions_per_turn, now {max_actions_per_turn}).",
+        f"Remedies: {form if is_formless else ''}{penalty}), a supervised warm-up (`ragen sft`), easier levels, fewer "
+        f"actions per turn (agent_proxy.max_actions_per_turn, now {max_actions_per_turn}).",
     ]
     return " ".join(filter(None, sentences))

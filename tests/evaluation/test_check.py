@@ -24,7 +24,7 @@ def test_the_command_works_away_from_the_repository_and_loads_no_torch(tmp_path)
     assert (result.returncode, result.stderr) == (0, "")
     title, columns, silent, random, solver, line = result.stdout.splitlines()
     assert title == "What pays in CoordSokoban:" and columns.split()[:2] == ["policy", "success"]
-    assert silent.split() == ["silent", "0.000", "-0.50", "128"]
+    assert silent.split() == ["silent", "0.000", "-0.50", "0.00", "128"]
     assert (random.split()[0], solver.split()[0]) == ("random", "solver")
     assert line.startswith("Trying earns -1.00 when it fails and 10.") and line.endswith("from a success of 0.043 on.")
     assert list(tmp_path.iterdir()) == []  # nothing is written

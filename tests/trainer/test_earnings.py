@@ -9,16 +9,18 @@ from ragen.types import Episode, Status
 from tests.trainer.runs import episode
 
 
-def played(total: float, status: Status = Status.FAILED, *, turns: int = 1, tag: str = "Lake") -> Episode:
-    made = episode(0, [total] + [0.0] * (turns - 1), tag=tag)
+def played(total: float, status: Status = Status.FAILED, *, turns: int = 1, is_invalid: bool = False) -> Episode:
+    made = episode(0, [total] + [0.0] * (turns - 1))
     made.status = status
+    for turn in made.turns:
+        turn.info["manager_invalid_action"] = float(is_invalid)
     return made
 
 
 def sokoban(*, model: tuple[float, float] | None = None) -> TagEarnings:
     """Sokoban's defaults: silence -.5, ten moves in vain -1, a solved level 10.5; `model`: success and total."""
     found = {
-        "silent": [played(-0.5, turns=5)],
+        "silent": [played(-0.5, turns=5, is_invalid=True)],
         "random": [played(-1.0)] * 3 + [played(10.5, Status.SOLVED)],
         "solver": [played(10.5, Status.SOLVED)] * 2,
     }
@@ -36,7 +38,7 @@ def said(each: TagEarnings) -> str:
 def test_the_means_leave_out_faults():
     found = earning_of([played(1.0, Status.SOLVED, turns=3), played(0.0), played(9.0, Status.ENV_ERROR)])
     assert found is not None
-    assert (found.episodes, found.success, found.total, found.turns) == (2, 0.5, 0.5, 2.0)
+    assert (found.episodes, found.success, found.total, found.turns, found.valid) == (2, 0.5, 0.5, 2.0, 1.0)
     assert earning_of([played(9.0, Status.ENV_ERROR)]) is None and earning_of([]) is None
 
 
@@ -74,6 +76,15 @@ def test_the_warning_has_the_numbers_and_the_remedies():
     assert "ragen sft" in text and "agent_proxy.max_actions_per_turn, now 2" in text and "\n" not in text
 
 
+def test_a_model_whose_replies_lack_the_form_is_told_so_first():
+    remedies = said(sokoban(model=(0.002, -0.62))).partition("Remedies: ")[2]
+    assert remedies.startswith("es_manager.format_penalty")
+    silent = [played(-0.5, turns=5, is_invalid=True)]
+    found = {"silent": silent, "random": [played(-1.0), played(10.5, Status.SOLVED)], "model": silent}
+    remedies = said(compare("Lake", found)).partition("Remedies: ")[2]
+    assert remedies.startswith("a form that is easier to meet (agent_proxy.example_answer=True, ")
+
+
 def test_where_failing_costs_nothing_silence_never_pays():
     tries = [played(0.0), played(1.0, Status.SOLVED)]
     each = compare("Lake", {"silent": [played(-0.5)], "random": tries, "model": [played(-0.4)]})
@@ -102,15 +113,15 @@ def test_what_was_not_played_is_not_compared():
 def test_the_table_has_a_row_for_every_policy():
     assert table(sokoban(model=(0.002, -0.62))).splitlines() == [
         "What pays in Lake:",
-        "  policy    success  total reward  episodes",
-        "  silent      0.000         -0.50         1",
-        "  random      0.250          1.88         4",
-        "  solver      1.000         10.50         2",
-        "  model       0.002         -0.62      1000",
+        "  policy    success  total reward  valid turns  episodes",
+        "  silent      0.000         -0.50         0.00         1",
+        "  random      0.250          1.88         1.00         4",
+        "  solver      1.000         10.50         1.00         2",
+        "  model       0.002         -0.62         1.00      1000",
     ]
 
 
 def test_the_record_is_json():
     record = json.loads(json.dumps(sokoban().to_json(), allow_nan=False))
-    assert record["policies"]["random"] == {"episodes": 4, "success": 0.25, "total": 1.875, "turns": 1.0}
+    assert record["policies"]["random"] == {"episodes": 4, "success": 0.25, "total": 1.875, "turns": 1.0, "valid": 1.0}
     assert record["silence_pays"] is False and record["break_even"] == pytest.approx(0.0435, abs=1e-4)
