@@ -41,7 +41,7 @@ COMMANDS = {
     "scaling": Command("compare runs of models of several sizes"),
     "check": Command("say what silence, a random policy and the solver earn, before a training"),
     "config": Command("print the resolved configuration with a sentence per key"),
-    "models": Command("list and fetch models that need no hub"),
+    "models": Command("list, fetch and convert models that need no hub"),
 }
 
 

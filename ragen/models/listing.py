@@ -20,6 +20,7 @@ def models_table() -> str:
         "",
         f"Fetched models lie in {models_root()} (set RAGEN_MODELS to change that).",
         "Use one as model_path=NAME; `tiny` picks the embedded model of the environment.",
+        "Any folder that transformers opens will do, too; `ragen models convert FILE DIR` makes one of a GGUF file.",
     ]
     return "\n".join(lines)
 
