@@ -39,7 +39,7 @@ def passes(
     mask: Tensor | None = None,
     packings: Packings | None = None,
     team: Team = SOLO,
-    attention: Callable[[Any, Packing], AbstractContextManager[None]] = packed_attention,
+    attention: Callable[[Any, Packing], AbstractContextManager[Any]] = packed_attention,
 ) -> Iterator[Pass]:
     """This process's passes; between one and the next the model's attention is switched, so backward belongs there.
 

@@ -1,11 +1,13 @@
 """Keys and values of many sessions, written and read back."""
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 from torch import Tensor
 
 from ragen.engine.native.kv_cache import TIME_BLOCK, RowCache
-from ragen.modeling.attention.cached import Step
+from ragen.modeling.attention.cached import CACHED, Step
 
 
 def small_cache(num_rows: int, num_columns: int = 10) -> RowCache:
@@ -19,8 +21,9 @@ def write(cache: RowCache, values: list[list[float]], *, start: int, rows: list[
     new = torch.tensor(values)[:, None, :, None]  # [batch, head, queries, dim]
     positions = torch.arange(start, start + len(values[0])).expand(len(values), -1)
     index = None if rows is None else torch.tensor(rows)
-    cache.step = Step(rows=index, positions=positions, num_keys=start + len(values[0]))
-    return cache.update(new, -new, 0)[0][:, 0, :, 0]
+    step = Step(rows=index, positions=positions, num_keys=start + len(values[0]))
+    with CACHED.serving(SimpleNamespace(_attn_implementation_internal="sdpa"), step):
+        return cache.update(new, -new, 0)[0][:, 0, :, 0]
 
 
 def test_new_tokens_stand_behind_those_of_their_row():
@@ -50,5 +53,5 @@ def test_the_store_grows_in_steps_and_keeps_what_it_holds():
 
 
 def test_nothing_is_stored_outside_of_a_step():
-    with pytest.raises(AssertionError, match="outside of a cache step"):
+    with pytest.raises(AssertionError, match="outside of its pass"):
         small_cache(1).update(torch.zeros(1, 1, 1, 1), torch.zeros(1, 1, 1, 1), 0)

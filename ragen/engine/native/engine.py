@@ -19,7 +19,7 @@ from ragen.engine.sampling import BatchParams, sample, uniform_noise
 from ragen.engine.sessions import Session, SessionEngine, by_new_prompt
 from ragen.engine.stopping import StopRules
 from ragen.errors import EngineError
-from ragen.modeling.attention.cached import Step
+from ragen.modeling.attention.cached import CACHED, Step
 
 
 class NativeEngine(SessionEngine):
@@ -140,7 +140,7 @@ class NativeEngine(SessionEngine):
         """Logits after the last token of each batch entry, [batch, vocab]."""
         # Padding tokens get position 0: they are never read, but their position must be a legal one.
         position_ids = step.positions.masked_fill(step.positions == self.cache.scratch, 0)
-        with self.cache.serving(self.model.config, step):
+        with CACHED.serving(self.model.config, step):
             output = self.model(
                 input_ids=ids,
                 position_ids=position_ids,

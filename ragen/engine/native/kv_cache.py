@@ -7,14 +7,12 @@ attention function registered by name (modeling/attention/cached.py).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from ragen.modeling.attention.cached import CACHED, Step
+from ragen.modeling.attention.cached import CACHED
 
 TIME_BLOCK = 128
 
@@ -28,7 +26,6 @@ class RowCache:
         self.num_rows, self.num_columns = 0, 0
         self.keys: dict[int, Tensor] = {}
         self.values: dict[int, Tensor] = {}
-        self.step: Step | None = None
 
     @property
     def scratch(self) -> int:
@@ -66,8 +63,7 @@ class RowCache:
 
     def update(self, keys: Tensor, values: Tensor, layer_idx: int, *_: Any, **__: Any) -> tuple[Tensor, Tensor]:
         """Store the new tokens; called by the model's attention layers. [batch, head, queries, dim]"""
-        step = self.step
-        assert step is not None, "forward pass outside of a cache step"
+        step = CACHED.state
         if layer_idx not in self.keys:
             self.keys[layer_idx] = self._empty(keys.shape[1], keys.shape[3])
             self.values[layer_idx] = self._empty(values.shape[1], values.shape[3])
@@ -83,13 +79,3 @@ class RowCache:
     def get_seq_length(self, layer_idx: int = 0) -> int:
         """Models ask for this only to number positions, which we always pass ourselves."""
         return 0
-
-    @contextmanager
-    def serving(self, config: Any, step: Step) -> Iterator[None]:
-        """Within: the model's attention reads this cache."""
-        self.step = step
-        try:
-            with CACHED.serving(config, step):
-                yield
-        finally:
-            self.step = None

@@ -5,8 +5,7 @@ Tested in tests/learners/test_cross_scoring.py.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -32,11 +31,9 @@ class Row:
     """Sliding window -> what is hidden from the prompt, and from continuations of themselves and of the prompt."""
 
 
-@contextmanager
-def shared_prompt_attention(model: Any, packing: Packing) -> Iterator[None]:
+def shared_prompt_attention(model: Any, packing: Packing) -> AbstractContextManager[Any]:
     """Within: the model's attention keeps the packed continuations apart; `set_prompt` says what they continue."""
-    with SHARED_PROMPT.serving(model.config, Row(packing=packing)):
-        yield
+    return SHARED_PROMPT.serving(model.config, Row(packing=packing))
 
 
 def set_prompt(num_tokens: int) -> None:
