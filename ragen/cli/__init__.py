@@ -38,6 +38,7 @@ COMMANDS = {
     "sweep": Command("run an experiment over several values or seeds, with a report", is_long=True),
     "replay-filter": Command("show which groups each rollout filter would have kept"),
     "plot": Command("draw the validation success of a run"),
+    "diagnose": Command("say what the numbers of a run show: healthy, or what is wrong and what to do"),
     "scaling": Command("compare runs of models of several sizes"),
     "check": Command("say what silence, a random policy and the solver earn, before a training"),
     "config": Command("print the resolved configuration with a sentence per key"),

@@ -14,7 +14,8 @@ from typing import Any, Literal
 # Where episodes come from: <rollout>/<tag>/<metric>, <rollout>/<metric>.
 TRAIN, VALIDATION, GREEDY_VALIDATION = "train", "val-env", "val-env-greedy"
 SUCCESS, SCORE, RESPONSE_LENGTH = "success", "score", "response_length"
-FAULTS = "faults"
+FAULTS, TRUNCATION = "faults", "truncation"
+FORMAT_VALID = "format/valid"
 NOVELTIES = UNSEEN, SEEN = "unseen", "seen"
 """Validation levels that training has not played so far, by content, and those it has."""
 
@@ -27,6 +28,8 @@ KL_TO_REFERENCE = ("actor/kl_loss", "actor/reward_kl_penalty")
 PPO_KL = "actor/ppo_kl"
 ENTROPIES = ("actor/entropy", "actor/entropy_loss")
 SKIPPED_STEPS = "skipped_steps"
+EXPLAINED_VARIANCE = "critic/vf_explained_var"
+LOGPROB_MISMATCH = "rollout/logprob_mismatch_mean"
 INVALID = "manager_invalid_action"
 VALID_MINUS_INVALID = "incentive/valid_minus_invalid"
 SFT_TRAIN_LOSS, SFT_VAL_LOSS = "sft/train_loss", "sft/val_loss"
@@ -34,6 +37,7 @@ SFT_TRAIN_LOSS, SFT_VAL_LOSS = "sft/train_loss", "sft/val_loss"
 # What differs from run to run on the same machine: <prefix>/<stage>.
 TIMING, TIMING_PER_TOKEN, PERFORMANCE = "timing_s", "timing_per_token_ms", "perf"
 SFT_SPEED = "sft/tokens_per_second"
+MEMORY_SHARE = "perf/peak_memory_share"
 
 # Gradient analysis: <prefix>/<bucket>/<metric>. The bucket is `all`, or bucket_1 (lowest reward deviation), ...
 GRADIENTS, PREFILTER_GRADIENTS = "grad_norm", "grad_norm_prefilter"

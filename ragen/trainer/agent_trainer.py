@@ -29,6 +29,7 @@ from ragen.trainer.ending import Cause, Ending, compose, ended_by, finished, sto
 from ragen.trainer.gradient_runs import GradientRuns
 from ragen.trainer.held_out import PlayedLevels
 from ragen.trainer.incentives import incentive_metrics
+from ragen.trainer.memory import peak_memory_share
 from ragen.trainer.preflight import preflight
 from ragen.trainer.recorder import Recorder
 from ragen.trainer.scoring import Scorer
@@ -223,7 +224,8 @@ class AgentTrainer:
     def timing(self, outcome: StepOutcome) -> Metrics:
         trainer = self.config.trainer
         num_devices = trainer.n_gpus_per_node * trainer.nnodes
-        return self.timers.finish_step(num_tokens=outcome.num_tokens, num_devices=num_devices)
+        metrics = self.timers.finish_step(num_tokens=outcome.num_tokens, num_devices=num_devices)
+        return metrics if self.config.uses_fsdp else metrics | {names.MEMORY_SHARE: peak_memory_share()}
 
     # --- the stages of a step ---------------------------------------------------------------------------------------
 

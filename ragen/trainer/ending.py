@@ -21,10 +21,11 @@ from ragen.config.schema import Config
 from ragen.errors import NOTHING_LEARNED, Interrupted, RagenError
 from ragen.text import MAX_ERROR, safe
 from ragen.tracking import names
+from ragen.tracking.advisories import Advisory, advise, read_health
 from ragen.tracking.rundir import State, read_metrics, read_status
+from ragen.tracking.stop_cause import OTHERWISE, REMEDIES, find_stop_cause
 from ragen.tracking.validation import read_validation, success_by_tag
 from ragen.trainer.checkpoint import find_best, named_checkpoint
-from ragen.trainer.stop_cause import OTHERWISE, REMEDIES, find_stop_cause
 from ragen.trainer.trouble import Signs, Trouble
 
 MAX_REASON = 400
@@ -85,6 +86,8 @@ class Ending:
     best: Path | None
     """The checkpoint with the best validation, where it is kept and not the newest."""
     next_command: str
+    advisories: Sequence[Advisory] = ()
+    """What the numbers show beside the cause."""
 
     def __str__(self) -> str:
         cause = self.cause
@@ -92,6 +95,7 @@ class Ending:
         lines = [f"{TITLES[cause.state]}{where}: {cause.reason}."]
         rows = [("example", cause.trouble.example), ("what to do", cause.trouble.remedy)]
         rows += [("validation", f"{found[0].tag} {' -> '.join(map(str, found))}") for found in self.validations]
+        rows += [(each.severity, f"{each.rule}. {each.evidence} {each.remedy}") for each in self.advisories]
         rows += [
             ("run folder", str(self.run_dir)),
             ("checkpoint", str(self.checkpoint or "none (trainer.save_freq)")),
@@ -201,7 +205,16 @@ def compose(run_dir: Path, cause: Cause, *, step: int | None, total_steps: int) 
         checkpoint=checkpoint,
         best=best if best != checkpoint else None,
         next_command=next_command(run_dir, cause, rows, checkpoint),
+        advisories=read_advisories(run_dir, cause) if rows else (),
     )
+
+
+def read_advisories(run_dir: Path, cause: Cause) -> list[Advisory]:
+    """Alarms and warnings that the reason has not named; a run that just ended is not stalled."""
+    with suppress(RagenError, OSError, yaml.YAMLError):
+        found = advise(replace(read_health(run_dir), state=cause.state))
+        return [each for each in found if each.severity in ("alarm", "warning") and each.rule != cause.diagnosis]
+    return []
 
 
 def read_ending(run_dir: Path, *, total_steps: int) -> Ending | None:

@@ -1,7 +1,9 @@
-"""How much memory a run will need, estimated before anything is loaded."""
+"""How much memory a run will need, estimated before anything is loaded, and how much it held."""
 
 from __future__ import annotations
 
+import os
+import resource
 from dataclasses import dataclass
 from math import ceil
 from pathlib import Path
@@ -203,6 +205,16 @@ def device_memory(device: str) -> tuple[float, float | None]:
         if line.startswith("MemAvailable:"):
             return 1024.0 * int(line.split()[1]), None
     raise AssertionError("/proc/meminfo has no MemAvailable")
+
+
+def peak_memory_share() -> float:
+    """The most that this process has held so far of the memory of its GPU, or without one of the machine's."""
+    import torch
+
+    if torch.cuda.is_available():
+        return torch.cuda.max_memory_reserved() / torch.cuda.get_device_properties().total_memory
+    held = 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return held / (os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
 
 
 def cache_rows(config: Config, model_config: Any, device: str) -> int:

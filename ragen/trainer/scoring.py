@@ -21,7 +21,7 @@ from ragen.config.schema import Config
 from ragen.learners.batch import Batch, make_batch
 from ragen.llm_agent.ctx_manager import to_samples
 from ragen.seeding import Rng
-from ragen.tracking.names import TRAIN, with_prefix
+from ragen.tracking.names import EXPLAINED_VARIANCE, LOGPROB_MISMATCH, TRAIN, with_prefix
 from ragen.trainer.incentives import invalid_advantages
 from ragen.types import Group, Metrics, Sample
 from ragen.workers.base import Workers
@@ -104,7 +104,7 @@ class Scorer:
         difference = (logprobs - measured.engine_logprobs).detach().abs() * measured.mask
         metrics = {
             "actor/entropy": (entropies * token_weights(batch.mask, actor.loss_agg_mode)).sum().item(),
-            "rollout/logprob_mismatch_mean": masked_mean(difference, measured.mask).item(),
+            LOGPROB_MISMATCH: masked_mean(difference, measured.mask).item(),
             "rollout/logprob_mismatch_max": difference.max().item(),
         }
         if rollout.importance_cap is not None:
@@ -203,7 +203,7 @@ def data_metrics(batch: Batch) -> Metrics:
             add(f"critic/{name}", tensor[is_masked])
     if batch.values is not None and batch.returns is not None and is_masked.sum() > 1:
         unexplained = masked_var(batch.returns - batch.values, batch.mask)
-        metrics["critic/vf_explained_var"] = 1 - (unexplained / (masked_var(batch.returns, batch.mask) + 1e-5)).item()
+        metrics[EXPLAINED_VARIANCE] = 1 - (unexplained / (masked_var(batch.returns, batch.mask) + 1e-5)).item()
     lengths = torch.tensor(batch.lengths, dtype=torch.float32)
     add("response_length", batch.mask.sum(-1))
     add("prompt_length", lengths - batch.mask.sum(-1))

@@ -1,0 +1,369 @@
+"""What the numbers of a run say about its health: one function for each rule, all of them in RULES.
+
+Whoever reads a run may ask: `ragen diagnose RUN`, the report at the end of a training, the live page. A rule looks at
+the last steps, beside the first ones where it is about a change, and answers with its evidence, how sure it is and what
+to do; or with None. One more rule is a function, its line in RULES and in docs/training.md, and a case of
+tests/tracking/test_advisories.py: a run that has it and one that has not.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean
+from typing import Any, Literal
+
+from ragen.algorithms.statistics import Estimate
+from ragen.files import flatten, read_yaml
+from ragen.tracking import names
+from ragen.tracking.rundir import read_metrics, read_status
+from ragen.tracking.stop_cause import ALL_SOLVED, EQUAL_STD, NONE_SOLVED, NOTICED_SHARE, REMEDIES, SILENT_SHARE
+from ragen.tracking.validation import mean_success, read_validation
+
+Severity = Literal["alarm", "warning", "tip", "healthy"]
+ORDER: tuple[Severity, ...] = ("alarm", "warning", "tip", "healthy")
+
+WINDOW = 10
+"""Steps that a rule looks at, at the end of a run and at its beginning."""
+FEWEST = 5
+"""Steps below which nothing is said about training."""
+LOST = 0.1
+"""Share of its first value below which a measure has collapsed."""
+LITTLE_ENTROPY = 0.1
+"""Nats per token below which replies hardly differ any more."""
+MISMATCH, LARGE_MISMATCH = 0.02, 0.1
+"""Mean distance of log-probs between engine and trainer that is noticed, and that spoils training. In bfloat16 0.005 to
+0.01 are usual."""
+CUT_SHARE = 0.1
+"""Share of replies or episodes that a limit may cut."""
+FULL_MEMORY = 0.95
+STALLED_S, STALLED_STEPS = 600.0, 5.0
+"""A run that wrote nothing for so many seconds, and for so many of its steps, is stalled."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Advisory:
+    """What one rule has to say."""
+
+    rule: str
+    severity: Severity
+    certainty: float
+    """From 0 to 1: how seldom the rule is wrong where it speaks."""
+    evidence: str
+    """A sentence with the numbers."""
+    remedy: str
+    steps: tuple[int, int]
+    """The first and the last step that it looked at; their episodes are worth a look."""
+    metrics: tuple[str, ...] = ()
+    """The metrics behind it."""
+
+    def __str__(self) -> str:
+        steps = (
+            f"steps {self.steps[0]} to {self.steps[1]}" if self.steps[0] < self.steps[1] else f"step {self.steps[1]}"
+        )
+        return (
+            f"{self.severity}: {self.rule} ({self.certainty:.0%} sure, {steps}). {self.evidence} {self.remedy}".strip()
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Health:
+    """A run as the rules see it."""
+
+    rows: Sequence[Mapping[str, Any]]
+    """The steps of metrics.jsonl."""
+    config: Mapping[str, Any]
+    """config.yaml, flat."""
+    state: str = "unknown"
+    updated_at: float | None = None
+    """When the run wrote last, in seconds since 1970."""
+    now: float = 0.0
+    levels: Mapping[str, int] | None = None
+    """Tag -> validation levels."""
+
+    @property
+    def training(self) -> list[Mapping[str, Any]]:
+        """The steps that trained, or tried to."""
+        return [row for row in self.rows if names.by_tag(row, names.TRAIN, names.SUCCESS)]
+
+    @property
+    def recent(self) -> list[Mapping[str, Any]]:
+        return self.training[-WINDOW:]
+
+    @property
+    def span(self) -> tuple[int, int]:
+        """The steps of `recent`."""
+        rows = self.recent or self.rows
+        return (int(rows[0]["step"]), int(rows[-1]["step"])) if rows else (0, 0)
+
+    def values(self, name: str, *, last: int | None = None, first: int | None = None) -> list[float]:
+        """A metric at the steps that have it: the last or the first so many."""
+        found = [float(row[name]) for row in self.rows if isinstance(row.get(name), int | float)]
+        return found[-last:] if last else found[:first] if first else found
+
+    def mean(self, name: str) -> float | None:
+        """Of the last steps; None where they do not have it."""
+        found = [float(row[name]) for row in self.recent if isinstance(row.get(name), int | float)]
+        return fmean(found) if found else None
+
+    def of_tags(self, metric: str) -> float:
+        """A metric of training, over all environments and the last steps."""
+        found = [value for row in self.recent for value in names.by_tag(row, names.TRAIN, metric).values()]
+        return fmean(found) if found else 0.0
+
+    @property
+    def validations(self) -> list[tuple[int, Estimate]]:
+        """(step, success over all environments)"""
+        found = [(int(row["step"]), mean_success(row, self.levels)) for row in self.rows]
+        return [(step, success) for step, success in found if success is not None]
+
+    def advisory(
+        self, rule: str, severity: Severity, certainty: float, evidence: str, remedy: str, *metrics: str
+    ) -> Advisory:
+        return Advisory(
+            rule=rule,
+            severity=severity,
+            certainty=certainty,
+            evidence=evidence,
+            remedy=remedy,
+            steps=self.span,
+            metrics=metrics,
+        )
+
+
+# --- rules ----------------------------------------------------------------------------------------------------------
+
+
+def silence_pays(run: Health) -> Advisory | None:
+    """Invalid replies earn as much as valid ones, or hardly anything else is left."""
+    if len(run.recent) < FEWEST:
+        return None
+    invalid, difference = run.of_tags(names.INVALID), run.mean(names.VALID_MINUS_INVALID)
+    pays = difference is not None and difference <= 0 and invalid >= NOTICED_SHARE
+    if not pays and invalid < SILENT_SHARE:
+        return None
+    earned = "" if difference is None else f", and valid replies of the same groups earned {difference:+.2f} more"
+    certainty = 0.9 if pays else 0.7
+    evidence = f"{invalid:.0%} of the turns were invalid{earned}."
+    metrics = names.VALID_MINUS_INVALID, names.join(names.TRAIN, names.FORMAT_VALID)
+    return run.advisory("silence pays", "alarm", certainty, evidence, REMEDIES["silence pays"], *metrics)
+
+
+def all_fail(run: Health) -> Advisory | None:
+    """No episode succeeds."""
+    success, invalid = run.of_tags(names.SUCCESS), run.of_tags(names.INVALID)
+    if len(run.recent) < FEWEST or success > NONE_SOLVED or invalid >= SILENT_SHARE:
+        return None
+    evidence = f"Success was {success:.3f}, with {1 - invalid:.0%} of the turns valid."
+    return run.advisory("all fail", "alarm", 0.9, evidence, REMEDIES["all fail"])
+
+
+def no_variance(run: Health) -> Advisory | None:
+    """The members of a group earn the same, though not all is solved."""
+    first, last = (run.values(names.IN_GROUP_REWARD_STD, **{end: WINDOW}) for end in ("first", "last"))
+    success = run.of_tags(names.SUCCESS)
+    if len(run.recent) < FEWEST or not last or success <= NONE_SOLVED or success >= ALL_SOLVED:
+        return None
+    now, before = fmean(last), fmean(first)
+    if now > max(EQUAL_STD, LOST * before if len(run.training) >= 2 * WINDOW else 0.0):
+        return None
+    evidence = f"The rewards of a group deviate by {now:.3f}, at first by {before:.3f}; success is {success:.2f}."
+    return run.advisory("no variance", "alarm", 0.9, evidence, REMEDIES["no variance"], names.IN_GROUP_REWARD_STD)
+
+
+def all_solved(run: Health) -> Advisory | None:
+    """Nothing is left to learn."""
+    success = run.of_tags(names.SUCCESS)
+    if len(run.recent) < FEWEST or success < ALL_SOLVED:
+        return None
+    return run.advisory("all solved", "tip", 0.9, f"Success in training is {success:.3f}.", REMEDIES["all solved"])
+
+
+def template_collapse(run: Health) -> Advisory | None:
+    """Thoughts still vary, but say nothing about their prompt: high entropy, low mutual information."""
+    for turns in (names.FIRST_TURNS, names.ANY_TURNS):
+        information, entropy, retrieval, chance = (
+            run.values(names.collapse(turns, metric))
+            for metric in ("mi_estimate", "reasoning_entropy_est", "retrieval_accuracy", "retrieval_chance_level")
+        )
+        if len(information) < 3 or not retrieval:
+            continue
+        is_gone = information[-1] <= LOST * max(information[:-1]) and entropy[-1] >= 0.5 * entropy[0]
+        is_guess = retrieval[-1] <= 1.5 * chance[-1] and max(retrieval[:-1]) >= 3 * chance[0]
+        if not is_gone and not is_guess:
+            continue
+        evidence = (
+            f"Mutual information of prompt and thought is {information[-1]:.3f} nats per token, at most it was "
+            f"{max(information):.3f}; a thought finds its own prompt {retrieval[-1]:.0%} of the time (guessing: "
+            f"{chance[-1]:.0%}), and the entropy of thoughts is {entropy[-1]:.2f}, at first {entropy[0]:.2f}."
+        )
+        return run.advisory(
+            "template collapse",
+            "alarm",
+            0.9 if is_gone and is_guess else 0.6,
+            evidence,
+            "Keep groups whose rewards vary (rollout_filter_value=0.9), hold the policy at the reference "
+            "(actor.use_kl_loss=True), or go back to a checkpoint from before.",
+            names.collapse(turns, "mi_estimate"),
+            names.collapse(turns, "retrieval_accuracy"),
+        )
+    return None
+
+
+def entropy_collapse(run: Health) -> Advisory | None:
+    """The policy hardly varies its replies any more."""
+    for name in names.ENTROPIES:
+        first, last = run.values(name, first=WINDOW), run.values(name, last=WINDOW)
+        if len(run.values(name)) < 2 * WINDOW:
+            continue
+        now, before = fmean(last), fmean(first)
+        if now >= LITTLE_ENTROPY or now > 2 * LOST * before:
+            return None
+        solved = run.of_tags(names.SUCCESS) >= 0.9
+        evidence = f"The entropy of a token fell from {before:.2f} to {now:.3f} nats."
+        remedy = (
+            "That ends learning by trial: lower actor_rollout_ref.actor.optim.lr, add a KL loss, do not divide by the "
+            "deviation of a group (algorithm.norm_adv_by_std_in_grpo=False), or raise entropy_coeff."
+        )
+        return run.advisory("entropy collapse", "tip" if solved else "warning", 0.8, evidence, remedy, name)
+    return None
+
+
+def critic_useless(run: Health) -> Advisory | None:
+    """The values explain nothing of the returns."""
+    name = names.EXPLAINED_VARIANCE
+    values = run.values(name, last=WINDOW)
+    if len(run.values(name)) < 2 * WINDOW or fmean(values) > 0.02:
+        return None
+    evidence = f"The critic's values explain {fmean(values):.2f} of the variance of the returns; 0 is the mean alone."
+    remedy = "Raise critic.optim.lr, warm it up (trainer.critic_warmup=10), or use algorithm.adv_estimator=grpo."
+    return run.advisory("critic useless", "warning", 0.8, evidence, remedy, name)
+
+
+def mismatch(run: Health) -> Advisory | None:
+    """Engine and trainer disagree about the probability of what was sampled."""
+    value = run.mean(names.LOGPROB_MISMATCH)
+    if value is None or value < MISMATCH:
+        return None
+    severity: Severity = "alarm" if value >= LARGE_MISMATCH else "warning"
+    evidence = f"The log-probs of engine and trainer differ by {value:.3f} per token; in bfloat16 0.01 is usual."
+    remedy = (
+        "Correct it with actor_rollout_ref.rollout.importance_cap=2, let the trainer compute them "
+        "(old_log_probs=recompute), or use the native engine."
+    )
+    return run.advisory("mismatch", severity, 0.9, evidence, remedy, names.LOGPROB_MISMATCH)
+
+
+def truncation(run: Health) -> Advisory | None:
+    """A limit cuts many replies or episodes."""
+    groups, size = (run.config.get(f"es_manager.train.{key}") for key in ("env_groups", "group_size"))
+    if not run.recent or not isinstance(groups, int) or not isinstance(size, int):
+        return None
+    episodes = groups * size
+    turns = episodes * max(1.0, run.of_tags("num_turns"))
+    cuts = {
+        "reply_length": (turns, "replies are cut by actor_rollout_ref.rollout.response_length"),
+        "context": (episodes, "episodes end because actor_rollout_ref.rollout.max_model_len is full"),
+    }
+    for kind, (total, what) in cuts.items():
+        name = names.join(names.TRAIN, names.TRUNCATION, kind)
+        share = (run.mean(name) or 0.0) / total
+        if share > CUT_SHARE:
+            remedy = "Raise the limit, or tell the model to be shorter (max_tokens of the tag)."
+            return run.advisory("truncation", "warning", 0.9, f"{share:.0%} of the {what}.", remedy, name)
+    return None
+
+
+def stalled(run: Health) -> Advisory | None:
+    """A run that says that it is running has written nothing for long."""
+    if run.state != "running" or run.updated_at is None:
+        return None
+    seconds = run.mean(names.seconds("step")) or 0.0
+    silent_for = run.now - run.updated_at
+    if silent_for < max(STALLED_S, STALLED_STEPS * seconds):
+        return None
+    evidence = f"Nothing was written for {silent_for / 60:.0f} min, and a step takes {seconds:.0f} s."
+    remedy = "Was its process killed, or does an environment hang? The same command resumes from the newest checkpoint."
+    return run.advisory("stalled", "alarm", 0.7, evidence, remedy)
+
+
+def memory(run: Health) -> Advisory | None:
+    """Hardly any memory is left."""
+    share = run.mean(names.MEMORY_SHARE)
+    if share is None or share < FULL_MEMORY:
+        return None
+    evidence = f"At its peak the run held {share:.0%} of the memory of its device."
+    remedy = (
+        "One longer batch may end it: lower micro_batch_size_per_gpu or rollout.gpu_memory_utilization, or set "
+        "actor_rollout_ref.model.enable_gradient_checkpointing=True."
+    )
+    return run.advisory("memory", "warning", 0.7, evidence, remedy, names.MEMORY_SHARE)
+
+
+def no_progress(run: Health) -> Advisory | None:
+    """Half of the training is over, and validation is where it was."""
+    found, total = run.validations, run.config.get("trainer.total_training_steps")
+    if len(found) < 4 or not isinstance(total, int) or found[-1][0] < total / 2:
+        return None
+    (_, first), (step, last) = found[0], found[-1]
+    if last.mean > first.high or first.mean >= ALL_SOLVED:
+        return None
+    evidence = f"Validation success was {first} before training and is {last} at step {step}."
+    remedy = (
+        "Try a larger actor_rollout_ref.actor.optim.lr, larger groups, or easier levels; `ragen check` shows what pays."
+    )
+    return run.advisory("no progress", "tip", 0.6, evidence, remedy)
+
+
+def healthy(run: Health) -> Advisory:
+    """What is said where no other rule speaks."""
+    found = run.validations
+    if len(found) > 1:
+        evidence = f"Validation success went from {found[0][1]} to {found[-1][1]} at step {found[-1][0]}."
+    elif run.training:
+        evidence = f"Success in training is {run.of_tags(names.SUCCESS):.2f}."
+    else:
+        evidence = "No step has been trained yet."
+    return run.advisory("healthy", "healthy", 0.5, evidence, "")
+
+
+RULES: tuple[Callable[[Health], Advisory | None], ...] = (
+    silence_pays,
+    all_fail,
+    no_variance,
+    template_collapse,
+    entropy_collapse,
+    critic_useless,
+    mismatch,
+    truncation,
+    stalled,
+    memory,
+    all_solved,
+    no_progress,
+)
+
+
+def advise(run: Health) -> list[Advisory]:
+    """What the rules say, the worst first; beside an alarm no tips for tuning, and `healthy` where nothing is wrong."""
+    found = [each for rule in RULES if (each := rule(run)) is not None]
+    if any(each.severity == "alarm" for each in found):
+        found = [each for each in found if each.severity != "tip"]
+    if all(each.severity == "tip" for each in found):
+        found.append(healthy(run))
+    return sorted(found, key=lambda each: (ORDER.index(each.severity), -each.certainty))
+
+
+def read_health(folder: Path, *, now: float | None = None) -> Health:
+    """A run directory as the rules see it."""
+    config, written = folder / "config.yaml", [folder / "metrics.jsonl", folder / "status.json"]
+    times = [file.stat().st_mtime for file in written if file.is_file()]
+    return Health(
+        rows=read_metrics(folder),
+        config=flatten(read_yaml(config)) if config.is_file() else {},
+        state=read_status(folder)["state"] if written[1].is_file() else "unknown",
+        updated_at=max(times, default=None),
+        now=time.time() if now is None else now,
+        levels=read_validation(folder).levels,
+    )

@@ -1,0 +1,160 @@
+"""Every rule meets a run that has what it looks for, and one that has not."""
+
+import json
+from typing import Any
+
+import pytest
+
+from ragen.cli import main
+from ragen.config import load_config
+from ragen.config.show import to_yaml
+from ragen.tracking.advisories import RULES, Advisory, Health, advise, read_health
+from ragen.tracking.rundir import RunDir
+from tests.trainer.runs import train
+
+CONFIG = {
+    "es_manager.train.env_groups": 8,
+    "es_manager.train.group_size": 16,
+    "trainer.total_training_steps": 40,
+}
+GOOD = {
+    "train/A/success": 0.5,
+    "train/A/manager_invalid_action": 0.02,
+    "train/A/num_turns": 2.0,
+    "rollout/in_group_reward_std": 1.0,
+    "incentive/valid_minus_invalid": 0.5,
+    "actor/entropy": 0.8,
+    "critic/vf_explained_var": 0.4,
+    "rollout/logprob_mismatch_mean": 0.005,
+    "train/truncation/reply_length": 2.0,
+    "train/truncation/context": 0.0,
+    "perf/peak_memory_share": 0.5,
+    "timing_s/step": 3.0,
+}
+COLLAPSE = "collapse_first_turn_sample"
+THOUGHTS = {
+    f"{COLLAPSE}/mi_estimate": 0.5,
+    f"{COLLAPSE}/reasoning_entropy_est": 2.0,
+    f"{COLLAPSE}/retrieval_accuracy": 0.6,
+    f"{COLLAPSE}/retrieval_chance_level": 0.125,
+}
+
+
+def run(start: dict[str, Any] | None = None, end: dict[str, Any] | None = None, *, steps: int = 30, **facts) -> Health:
+    """Two halves of a run: its numbers at first and at last, where they differ from good ones."""
+    halves = [GOOD | THOUGHTS | (start or {}), GOOD | THOUGHTS | (end or {})]
+    rows = [{"step": 0, "val-env/A/success": 0.2}]
+    rows += [{"step": step} | halves[step > steps // 2] for step in range(1, steps + 1)]
+    validations = facts.pop("validations", (0.3, 0.4, 0.6))
+    for success, step in zip(validations, (steps // 3, 2 * steps // 3, steps), strict=True):
+        rows[step]["val-env/A/success"] = success
+    return Health(rows=rows, config=CONFIG, levels={"A": 100}, **facts)
+
+
+SILENT = {"train/A/manager_invalid_action": 0.4, "incentive/valid_minus_invalid": -0.2}
+TEMPLATE = {f"{COLLAPSE}/mi_estimate": 0.01, f"{COLLAPSE}/retrieval_accuracy": 0.13}
+BAD = {
+    "silence pays": [run(end=SILENT), run(end={"train/A/manager_invalid_action": 0.95})],
+    "all fail": [run(end={"train/A/success": 0.0})],
+    "no variance": [run(end={"rollout/in_group_reward_std": 0.05}), run(end={"rollout/in_group_reward_std": 0.0})],
+    "template collapse": [run(end=TEMPLATE), run(end={f"{COLLAPSE}/retrieval_accuracy": 0.13})],
+    "entropy collapse": [run(end={"actor/entropy": 0.02})],
+    "critic useless": [run(end={"critic/vf_explained_var": -0.1})],
+    "mismatch": [run(end={"rollout/logprob_mismatch_mean": 0.05}), run(end={"rollout/logprob_mismatch_mean": 0.2})],
+    "truncation": [run(end={"train/truncation/reply_length": 60.0}), run(end={"train/truncation/context": 30.0})],
+    "stalled": [run(state="running", updated_at=0.0, now=700.0)],
+    "memory": [run(end={"perf/peak_memory_share": 0.97})],
+    "all solved": [run(end={"train/A/success": 1.0, "rollout/in_group_reward_std": 0.0})],
+    "no progress": [run(validations=(0.2, 0.2, 0.2))],
+}
+FINE = {
+    "silence pays": [run(end=SILENT | {"incentive/valid_minus_invalid": 0.1}), run(end=SILENT, steps=4)],
+    "all fail": [run(end={"train/A/success": 0.05})],
+    "no variance": [run(start={"rollout/in_group_reward_std": 0.1}, end={"rollout/in_group_reward_std": 0.05})],
+    "template collapse": [run(end={f"{COLLAPSE}/mi_estimate": 0.3}), run(start=TEMPLATE, end=TEMPLATE)],
+    "entropy collapse": [run(start={"actor/entropy": 0.09}, end={"actor/entropy": 0.05})],
+    "critic useless": [run(start={"critic/vf_explained_var": -0.5})],
+    "mismatch": [run(start={"rollout/logprob_mismatch_mean": 0.5})],
+    "truncation": [run(end={"train/truncation/reply_length": 20.0})],
+    "stalled": [
+        run(state="running", updated_at=0.0, now=500.0),
+        run(state="finished", updated_at=0.0, now=9e9),
+        run(end={"timing_s/step": 300.0}, state="running", updated_at=0.0, now=1200.0),
+    ],
+    "memory": [run(start={"perf/peak_memory_share": 0.97})],
+    "all solved": [run(end={"train/A/success": 0.95})],
+    "no progress": [run(), run(validations=(0.2, 0.2, 0.2), steps=15)],
+}
+
+
+def rules(run: Health) -> dict[str, Advisory]:
+    return {each.rule: each for each in advise(run)}
+
+
+def test_every_rule_is_tested():
+    assert [rule.__name__.replace("_", " ") for rule in RULES] == [*BAD]
+    assert [*FINE] == [*BAD]
+
+
+@pytest.mark.parametrize("rule", BAD)
+def test_a_rule_speaks_where_it_should(rule):
+    for found in map(rules, BAD[rule]):
+        assert rule in found, found
+        assert "healthy" not in found or found[rule].severity == "tip"
+        assert found[rule].remedy and found[rule].evidence and 0 < found[rule].certainty <= 1
+
+
+@pytest.mark.parametrize("rule", FINE)
+def test_a_rule_is_silent_where_it_should_be(rule):
+    for found in map(rules, FINE[rule]):
+        assert rule not in found, found
+
+
+def test_evidence_names_numbers_and_steps():
+    found = rules(run(end=SILENT))["silence pays"]
+    assert found.steps == (21, 30)
+    assert found.evidence.startswith(
+        "40% of the turns were invalid, and valid replies of the same groups earned -0.20 more"
+    )
+    assert str(found).startswith("alarm: silence pays (90% sure, steps 21 to 30). ")
+    assert rules(run(end={"rollout/logprob_mismatch_mean": 0.2}))["mismatch"].severity == "alarm"
+    assert rules(run(end=TEMPLATE))["template collapse"].certainty == 0.9
+
+
+def test_an_alarm_hides_tips_and_comes_first():
+    found = advise(run(end={"train/A/success": 0.0, "actor/entropy": 0.01}, validations=(0.2, 0.2, 0.0)))
+    assert [each.rule for each in found] == ["all fail", "entropy collapse"]
+    assert "no progress" in rules(run(validations=(0.2, 0.2, 0.0)))
+
+
+def test_nothing_wrong_is_healthy():
+    [found] = advise(run())
+    assert (found.rule, found.severity) == ("healthy", "healthy")
+    assert found.evidence.startswith("Validation success went from 0.200 [")
+    [empty] = advise(Health(rows=[], config={}))
+    assert (empty.rule, empty.evidence) == ("healthy", "No step has been trained yet.")
+
+
+def test_the_command_reads_a_run(tmp_path, capsys):
+    folder = RunDir(tmp_path / "run")
+    folder.write_config(to_yaml(load_config("quickstart")))
+    folder.write_status("running")
+    for row in run(end={"train/A/success": 0.0}).rows:
+        folder.log(row["step"], {name: value for name, value in row.items() if name != "step"})
+    assert main(["diagnose", str(folder.path)]) == 0
+    assert "alarm: all fail (90% sure, steps 21 to 30). Success was 0.000, with 98% of the turns valid." in (
+        capsys.readouterr().out
+    )
+    assert main(["diagnose", str(folder.path), "--json"]) == 0
+    [found] = json.loads(capsys.readouterr().out)[str(folder.path)]
+    assert (found["rule"], found["severity"], found["steps"]) == ("all fail", "alarm", [21, 30])
+    later = read_health(folder.path, now=(folder.path / "metrics.jsonl").stat().st_mtime + 3600)
+    assert "stalled" in {each.rule for each in advise(later)}
+    assert main(["diagnose", str(tmp_path / "none")]) == 1
+    assert "none" in capsys.readouterr().err
+
+
+def test_a_real_run_is_read_and_says_so_at_its_end(tmp_path, capsys):
+    finished = train(tmp_path / "run", "algorithm.adv_estimator=grpo", "trainer.total_training_steps=2")
+    assert 0 < finished.metrics[1]["perf/peak_memory_share"] < 1
+    assert [each.rule for each in advise(read_health(finished.path))] == ["healthy"]
