@@ -56,9 +56,15 @@ def load_tokenizer(path: Path | str) -> Any:
 def check_vocabulary(tokenizer: Any, num_rows: Any) -> None:
     """Refuse a tokenizer that belongs to another model than an embedding of `num_rows` tokens.
 
-    Embeddings are padded to round numbers, so a few rows without a token are normal.
+    Embeddings are padded to round numbers, so a few rows without a token are normal. So are special tokens without
+    a row that only a sister model reads (Gemma 3's image in the text model): no text of a prompt becomes one.
     """
-    if isinstance(num_rows, int) and not LEAST_USED * num_rows <= len(tokenizer) <= num_rows:
+    if not isinstance(num_rows, int):
+        return
+    added = tokenizer.added_tokens_decoder
+    spare = {index for index, token in added.items() if token.special and index >= num_rows}
+    spare -= {tokenizer.bos_token_id, tokenizer.eos_token_id, tokenizer.pad_token_id}
+    if not LEAST_USED * num_rows <= len(tokenizer) - len(spare) <= num_rows:
         raise ModelUnavailable(
             f"The tokenizer of {tokenizer.name_or_path!r} has {len(tokenizer)} tokens, the model's embedding has "
             f"{num_rows}. They belong to different models: copy the tokenizer from the original model."

@@ -42,6 +42,13 @@ LLAMA3_ROPE = {
     "high_freq_factor": 4.0,
     "original_max_position_embeddings": 8192,
 }
+LONG_ROPE = {
+    "rope_type": "longrope",
+    "rope_theta": 10_000.0,
+    "short_factor": [1.0, 1.5, 2.0, 4.0],
+    "long_factor": [1.0, 3.0, 5.0, 9.0],
+    "original_max_position_embeddings": 1024,
+}
 CONFIGS: dict[str, Any] = {
     "qwen2": lambda **more: Qwen2Config(**SHAPE, tie_word_embeddings=True, **more),
     "qwen3": lambda **more: Qwen3Config(**SHAPE, head_dim=16, **more),
@@ -54,8 +61,11 @@ CONFIGS: dict[str, Any] = {
         **SHAPE | {"num_hidden_layers": 6}, head_dim=16, query_pre_attn_scalar=16, sliding_window=7, **more
     ),
     "phi3": lambda **more: Phi3Config(**SHAPE, sliding_window=7, **more),
+    "phi3_long": lambda **more: Phi3Config(
+        **SHAPE, rope_parameters=dict(LONG_ROPE), original_max_position_embeddings=1024, **more
+    ),
 }
-ARCHITECTURES = {"llama3": "llama"}
+ARCHITECTURES = {"llama3": "llama", "phi3_long": "phi3"}
 PARTS = {
     "self_attn.q_proj": "attn_q",
     "self_attn.k_proj": "attn_k",
@@ -161,6 +171,9 @@ def model_tensors(model: Any, family: str, kind: int = F32) -> dict[str, tuple[i
         width = model.config.head_dim
         usual = LLAMA3_ROPE["rope_theta"] ** -(torch.arange(0, width, 2) / width)
         tensors["rope_freqs.weight"] = plain((usual / scaled).numpy(), F32)
+    if family == "phi3_long":
+        for name in ("long", "short"):
+            tensors[f"rope_factors_{name}.weight"] = plain(np.array(LONG_ROPE[f"{name}_factor"]), F32)
     return tensors
 
 
@@ -189,6 +202,8 @@ def model_facts(model: Any, family: str) -> dict[str, Any]:
     }
     if hasattr(config, "head_dim"):
         facts |= {"attention.key_length": config.head_dim, "attention.value_length": config.head_dim}
+    if family == "phi3_long":
+        facts["rope.scaling.original_context_length"] = config.original_max_position_embeddings
     if family.startswith("gemma") or family == "phi3":
         facts["attention.sliding_window"] = config.sliding_window
     for key in ("attn_logit_softcapping", "final_logit_softcapping"):

@@ -144,6 +144,19 @@ def test_a_tokenizer_of_another_model_is_refused(folder: Path):
         load_tokenizer(folder)
 
 
+def test_special_tokens_of_a_sister_model_need_no_row(folder: Path):
+    tokenizer = load_tokenizer(folder)
+    num_rows = json.loads((folder / "config.json").read_text())["vocab_size"]
+    images = [f"<image {number}>" for number in range(num_rows - len(tokenizer) + 2)]
+    tokenizer.add_special_tokens({"extra_special_tokens": images})
+    tokenizer.save_pretrained(folder)
+    assert len(load_tokenizer(folder)) == num_rows + 2
+    tokenizer.add_tokens(["word"])  # any text may hold it
+    tokenizer.save_pretrained(folder)
+    with pytest.raises(RagenError, match=f"has {num_rows + 3} tokens, the model's embedding has {num_rows}"):
+        load_tokenizer(folder)
+
+
 def test_code_of_a_folder_is_not_run_even_if_the_answer_is_yes(folder: Path, monkeypatch: pytest.MonkeyPatch):
     evil = folder.parent / "was_here"
     (folder / "evil.py").write_text(f"open({str(evil)!r}, 'w')\nclass Model: pass\nclass Config: pass\n")

@@ -8,11 +8,13 @@ import torch
 from ragen.errors import FileError
 from ragen.models.gguf_architectures import (
     ARCHITECTURES,
+    Facts,
     architecture_of,
     finer_copy,
     hf_name,
     is_tied,
     llama3_factor,
+    rope_parameters,
     rotary_halves,
 )
 from ragen.models.gguf_file import Gguf, open_gguf
@@ -68,3 +70,29 @@ def test_llama_3_lowers_low_frequencies_only():
     assert llama3_factor(1.0, LLAMA3_ROPE) == 1.0
     assert llama3_factor(1e-5, LLAMA3_ROPE) == 8.0
     assert 1.0 < llama3_factor(2 * 2 * 3.1416 / 8192, LLAMA3_ROPE) < 8.0  # two turns in the original context
+
+
+@pytest.mark.parametrize(
+    ("scaling", "expected"),
+    [
+        ({}, {"rope_type": "default"}),
+        ({"type": "none"}, {"rope_type": "default"}),
+        ({"type": "linear", "factor": 8.0}, {"rope_type": "linear", "factor": 8.0}),
+        (
+            {"type": "yarn", "factor": 4.0, "original_context_length": 32768},
+            {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32768},
+        ),
+    ],
+)
+def test_scaled_rotary_embeddings(tmp_path: Path, scaling: dict, expected: dict):
+    path = tmp_path / "toy.gguf"
+    facts = {"llama.rope.freq_base": 5e5} | {f"llama.rope.scaling.{name}": value for name, value in scaling.items()}
+    path.write_bytes(gguf_bytes({"general.architecture": "llama"} | facts, {}))
+    assert rope_parameters(Facts(open_gguf([path]))) == {"rope_theta": 5e5} | expected
+
+
+def test_an_unknown_scaling_is_refused(tmp_path: Path):
+    path = tmp_path / "toy.gguf"
+    path.write_bytes(gguf_bytes({"general.architecture": "llama", "llama.rope.scaling.type": "spiral"}, {}))
+    with pytest.raises(FileError, match=r"scaled by 'spiral'\. Supported: linear, yarn"):
+        rope_parameters(Facts(open_gguf([path])))

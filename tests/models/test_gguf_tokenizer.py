@@ -1,5 +1,6 @@
 """Tokenizers of converted models: the same ids as the original, a pad of its own, an end that ends."""
 
+import copy
 import json
 from pathlib import Path
 from typing import Any
@@ -92,6 +93,19 @@ def test_the_tokenizer_of_another_model_is_refused(tmp_path: Path):
         check_tokenizer(written(tmp_path, toy_tokenizer()), folder)
     with pytest.raises(ConfigError, match=r"the embedding of .* has 9 rows"):
         check_tokenizer(written(tmp_path, toy_tokenizer("llama3"), num_rows=9), folder)
+
+
+def test_a_special_token_of_a_sister_model_needs_no_row(tmp_path: Path):
+    original = copy.deepcopy(toy_tokenizer())
+    num_rows = len(original)
+    gguf = written(tmp_path, original, num_rows=num_rows)
+    original.add_special_tokens({"extra_special_tokens": ["<image_soft_token>"]})
+    original.save_pretrained(tmp_path / "tokenizer")
+    check_tokenizer(gguf, tmp_path / "tokenizer")
+    original.add_tokens(["word"])
+    original.save_pretrained(tmp_path / "tokenizer")
+    with pytest.raises(ConfigError, match=f"has {num_rows} rows"):
+        check_tokenizer(gguf, tmp_path / "tokenizer")
 
 
 def test_a_folder_without_a_tokenizer_is_refused(tmp_path: Path):
