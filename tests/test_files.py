@@ -117,3 +117,11 @@ def test_a_disk_without_room_is_refused(tmp_path: Path, monkeypatch: pytest.Monk
 
 def test_a_table_becomes_csv():
     assert to_csv(["value", "note"], [[1, "a, b"], [0.5, ""]]) == 'value,note\n1,"a, b"\n0.5,\n'
+
+
+@pytest.mark.parametrize("text", ["[" * 2_100, "- " * 2_100, "{" * 2_100, "? " * 2_100])
+def test_a_yaml_file_that_is_nested_too_deeply_is_a_sentence(tmp_path, text):
+    """The C library of yaml ends the whole process on such a text, once it is long enough."""
+    (tmp_path / "config.yaml").write_text(text)
+    with pytest.raises(FileError, match="is not YAML"):
+        read_yaml(tmp_path / "config.yaml")

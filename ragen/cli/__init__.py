@@ -30,6 +30,7 @@ class Command(NamedTuple):
 COMMANDS = {
     "demo": Command("play the embedded models, train one and draw its curve", is_long=True),
     "eval": Command("evaluate a model on the validation levels", is_long=True),
+    "view": Command("show runs as a live page in the browser"),
     "show": Command("print saved episodes as text or pictures"),
     "train": Command("train an agent (the same as python train.py)", is_long=True, interrupted=INTERRUPTED),
     "sft": Command("train a model on demonstrations of the solver, and validate it", True, INTERRUPTED),

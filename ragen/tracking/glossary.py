@@ -13,7 +13,8 @@ from pathlib import Path
 
 from ragen.tracking import names
 
-PAGE = Path(__file__).parents[2] / "docs" / "metrics.md"
+PAGE = Path(__file__).with_name("metrics.md")
+"""A link to docs/metrics.md; an installed package holds the page itself."""
 ROW = re.compile(r"^\| `(.+)` \| (.+) \|$", re.MULTILINE)
 
 PLACEHOLDERS = {

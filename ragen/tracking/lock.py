@@ -14,6 +14,7 @@ import json
 import os
 import socket
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -25,6 +26,11 @@ LOCK = "lock.json"
 
 UNSUPPORTED = (errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL)
 """What file systems without locks answer."""
+
+
+TAKEN = (errno.EWOULDBLOCK, errno.EACCES)
+PROBE_S = 0.2
+"""A reader that asks whether a run is at work has the lock for an instant; that long a second try waits."""
 
 
 class RunInUse(RagenError):
@@ -63,9 +69,9 @@ def _locked(folder: Path) -> int:
             f"{folder} cannot be written ({error.strerror}). Give the run another trainer.default_local_dir."
         ) from error
     try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        _take(handle)
     except OSError as error:
-        if error.errno in (errno.EWOULDBLOCK, errno.EACCES):
+        if error.errno in TAKEN:
             os.close(handle)
             raise RunInUse(
                 f"{folder} is in use: {_holder(folder)}. Wait for that process or end it, or give this run "
@@ -87,6 +93,31 @@ def _locked(folder: Path) -> int:
     os.ftruncate(handle, 0)
     os.pwrite(handle, (json.dumps(record) + "\n").encode(), 0)
     return handle
+
+
+def _take(handle: int) -> None:
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        if error.errno not in TAKEN:
+            raise
+        time.sleep(PROBE_S)
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+def is_locked(folder: Path) -> bool | None:
+    """Whether a process holds a run directory, for readers: nothing is written. None where that cannot be known."""
+    try:
+        handle = os.open(folder / LOCK, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError as error:
+        return True if error.errno in TAKEN else None
+    finally:
+        os.close(handle)
+    return False
 
 
 def _holder(folder: Path) -> str:

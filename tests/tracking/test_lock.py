@@ -7,7 +7,7 @@ import pytest
 
 from ragen.errors import ConfigError
 from ragen.tracking import lock
-from ragen.tracking.lock import LOCK, run_lock
+from ragen.tracking.lock import LOCK, is_locked, run_lock
 
 
 def test_a_process_may_take_its_folder_twice(tmp_path):
@@ -35,3 +35,20 @@ def test_a_folder_that_cannot_be_written_is_no_traceback(tmp_path):
     (tmp_path / "file").write_text("no folder")
     with pytest.raises(ConfigError, match="cannot be written"), run_lock(tmp_path / "file"):
         pass
+
+
+def test_a_reader_sees_whether_a_folder_is_held(tmp_path):
+    assert is_locked(tmp_path) is None  # nobody ever took it
+    with run_lock(tmp_path):
+        assert is_locked(tmp_path) is True
+    assert is_locked(tmp_path) is False
+    assert [path.name for path in tmp_path.iterdir()] == [LOCK]
+
+
+def test_a_reader_who_looks_at_that_instant_keeps_no_run_out(tmp_path, monkeypatch):
+    (tmp_path / LOCK).touch()
+    reader = os.open(tmp_path / LOCK, os.O_RDONLY)
+    lock.fcntl.flock(reader, lock.fcntl.LOCK_SH)
+    monkeypatch.setattr(lock.time, "sleep", lambda _: os.close(reader))
+    with run_lock(tmp_path):
+        assert is_locked(tmp_path) is True

@@ -1,0 +1,156 @@
+"""The routes: JSON out, one small function each. Nothing is written, and no request names a path.
+
+    GET /api/runs                      the list
+    GET /api/runs/ID                   a run: its row, configuration, status, references
+    GET /api/runs/ID/series            its metrics as columns, from ?offset= on
+    GET /api/glossary?names=a,b        a sentence per metric
+    GET / and /assets/FILE             the page
+
+An id holds slashes and stands in the address as one encoded segment.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from ragen.errors import RagenError
+from ragen.tracking.glossary import pattern_of, read_glossary
+from ragen.view import pages
+from ragen.view.folders import Entry, Folders, NotThere
+from ragen.view.series import read_series
+from ragen.view.summary import Summaries, card
+
+logger = logging.getLogger(__name__)
+
+MOST_NAMES = 2000
+"""Metrics whose sentence is asked for at once."""
+
+
+def to_json(content: Any) -> bytes:
+    """JSON that every browser reads: no NaN, and escapes instead of what UTF-8 cannot hold (lone surrogates)."""
+    try:
+        text = json.dumps(content, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
+    except ValueError:  # seldom: so only then every number is looked at
+        text = json.dumps(finite(content), ensure_ascii=True, allow_nan=False, separators=(",", ":"))
+    return text.encode()
+
+
+def finite(content: Any) -> Any:
+    """NaN and infinity become null: [1.0, nan] -> [1.0, None]"""
+    if isinstance(content, float):
+        return content if math.isfinite(content) else None
+    if isinstance(content, Mapping):
+        return {key: finite(value) for key, value in content.items()}
+    return [finite(value) for value in content] if isinstance(content, list | tuple) else content
+
+
+class Json(Response):
+    media_type = "application/json"
+
+    def __init__(self, content: Any, status_code: int = 200) -> None:
+        super().__init__(to_json(content), status_code, {"cache-control": "no-store"})
+
+
+class Api:
+    """What the routes share."""
+
+    def __init__(self, folders: Folders) -> None:
+        self.folders = folders
+        self.summaries = Summaries()
+        self.of_run: dict[str, Callable[[Request, Entry], Any]] = {"": self.run, "series": self.series}
+        """What is asked of a run: the segment behind its id -> answer."""
+
+    def routes(self) -> list[Route]:
+        return [
+            Route("/api/runs", self.runs),
+            Route("/api/runs/{rest:path}", self.about_run),
+            Route("/api/glossary", self.glossary),
+            Route("/", self.index),
+            Route("/assets/{name:path}", self.asset),
+        ]
+
+    # Starlette runs plain functions in threads: a slow disk keeps nobody else waiting.
+
+    def runs(self, request: Request) -> Response:
+        entries = self.folders.entries(is_fresh=True)
+        roots = [str(root) for root in self.folders.roots]
+        return Json({"roots": roots, "runs": self.summaries.rows(entries.values())})
+
+    def about_run(self, request: Request) -> Response:
+        # The decoded path no longer tells the slashes of an id from those between segments.
+        raw = request.scope["raw_path"].partition(b"?")[0].decode("latin-1")
+        run_id, _, what = raw.removeprefix("/api/runs/").partition("/")
+        answer = self.of_run.get(what)
+        if answer is None:
+            raise NotThere("There is no such address.")
+        return Json(answer(request, self.folders.find(unquote(run_id))))
+
+    def run(self, request: Request, entry: Entry) -> dict[str, Any]:
+        return self.summaries.row(entry) | card(entry.path)
+
+    def series(self, request: Request, entry: Entry) -> dict[str, Any]:
+        query = request.query_params
+        return read_series(entry.path, whole_number(query, "offset", 0), query.get("version", ""))
+
+    def glossary(self, request: Request) -> Response:
+        names = request.query_params.get("names", "").split(",")[:MOST_NAMES]
+        sentences = read_glossary()
+        patterns = {name: pattern_of(name) for name in names if name}
+        return Json({name: sentences[pattern] for name, pattern in patterns.items() if pattern is not None})
+
+    def index(self, request: Request) -> Response:
+        return page_file(pages.INDEX)
+
+    def asset(self, request: Request) -> Response:
+        return page_file(request.path_params["name"])
+
+
+def whole_number(query: Mapping[str, str], name: str, default: int) -> int:
+    text = query.get(name, "")
+    if not text:
+        return default
+    if not (text.isascii() and text.isdecimal() and len(text) < 19):
+        raise RagenError(f"{name}={text[:40]!r}: expected a whole number.")
+    return int(text)
+
+
+def page_file(name: str) -> Response:
+    content, kind = pages.read_page_file(name)
+    return Response(content, media_type=kind, headers={"cache-control": "no-cache"})
+
+
+def build_app(roots: list[Path]) -> Starlette:
+    """The application without its guard."""
+    handlers = {NotThere: not_there, RagenError: bad_request, HTTPException: http_error, Exception: unexpected}
+    return Starlette(routes=Api(Folders(roots)).routes(), exception_handlers=handlers)
+
+
+def not_there(request: Request, error: Exception) -> Response:
+    return Json({"error": str(error)}, 404)
+
+
+def bad_request(request: Request, error: Exception) -> Response:
+    return Json({"error": str(error)}, 400)
+
+
+def http_error(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    text = "There is no such address." if error.status_code == 404 else error.detail
+    return Json({"error": text}, error.status_code)
+
+
+def unexpected(request: Request, error: Exception) -> Response:
+    """A mistake of this program: the terminal shows the traceback, the page a sentence."""
+    return Json({"error": f"The server failed ({type(error).__name__}). Its terminal says more."}, 500)

@@ -1,0 +1,123 @@
+"""metrics.jsonl as columns, from a byte offset on, so that a page asks only for what is new.
+
+A line that is half written waits until it is whole. A file that shrank or was replaced (a run that resumes drops what
+its checkpoint does not know) is sent from its start, with `reset`.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ragen.errors import RagenError
+
+METRICS = "metrics.jsonl"
+LONGEST_READ = 16 * 2**20
+"""Bytes that are read at once: a page asks again for the rest, and the server stays small."""
+
+
+@dataclass(kw_only=True, slots=True)
+class Lines:
+    """The whole lines of a file after an offset."""
+
+    lines: list[bytes]
+    offset: int
+    """Where the next line begins."""
+    version: str
+    """Which file it was; another one makes offsets worthless."""
+    is_reset: bool
+    """The lines begin at the start of the file, although another offset was asked for."""
+    has_more: bool = False
+    """The file went on when reading stopped."""
+
+
+def read_lines(path: Path, offset: int = 0, version: str = "") -> Lines:
+    """Whole lines from `offset` on; from the start where the file is not the one of `version`, or has shrunk."""
+    try:
+        file = path.open("rb")
+    except FileNotFoundError:
+        return Lines(lines=[], offset=0, version="", is_reset=offset > 0)
+    except OSError as error:
+        raise RagenError(f"{path.name} cannot be read: {error.strerror}.") from error
+    with file:
+        stat = os.fstat(file.fileno())
+        now = f"{stat.st_dev:x}-{stat.st_ino:x}"
+        is_reset = offset > 0 and (offset > stat.st_size or (version not in ("", now)))
+        start = 0 if is_reset else offset
+        if start:
+            file.seek(start - 1)
+            if file.read(1) != b"\n":  # replaced by one of other lines
+                is_reset, start = True, 0
+                file.seek(0)
+        content = file.read(LONGEST_READ)
+        end = content.rfind(b"\n") + 1
+        if not end and len(content) == LONGEST_READ:  # one line that is longer
+            content += file.read()
+            end = content.rfind(b"\n") + 1
+    return Lines(
+        lines=content[:end].splitlines(),
+        offset=start + end,
+        version=now,
+        is_reset=is_reset,
+        has_more=start + len(content) < stat.st_size and end > 0,
+    )
+
+
+def rows_of(lines: list[bytes]) -> Iterator[dict[str, Any]]:
+    """The metrics of steps. What is no such line is left out: the page shows what it can."""
+    for line in lines:
+        try:
+            row = json.loads(line)
+        except (ValueError, RecursionError):
+            continue
+        if isinstance(row, dict) and isinstance(row.get("step"), int):
+            yield row
+
+
+def number(value: Any) -> float | None:
+    """A finite number, else None: JSON knows neither NaN nor infinity."""
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return value if is_number and math.isfinite(value) else None
+
+
+@dataclass(kw_only=True, slots=True)
+class Series:
+    """Columns of equal length; None where a step has no such metric."""
+
+    steps: list[int] = field(default_factory=list)
+    columns: dict[str, list[float | None]] = field(default_factory=dict)
+
+    def add(self, row: dict[str, Any]) -> None:
+        count = len(self.steps)
+        for name, value in row.items():
+            if name != "step":
+                column = self.columns.setdefault(name, [])
+                column.extend([None] * (count - len(column)))
+                column.append(number(value))
+        self.steps.append(row["step"])
+
+    def finish(self) -> None:
+        for column in self.columns.values():
+            column.extend([None] * (len(self.steps) - len(column)))
+
+
+def read_series(run: Path, offset: int = 0, version: str = "") -> dict[str, Any]:
+    """The rows after an offset, in the form of the API."""
+    found = read_lines(run / METRICS, offset, version)
+    series = Series()
+    for row in rows_of(found.lines):
+        series.add(row)
+    series.finish()
+    return {
+        "offset": found.offset,
+        "version": found.version,
+        "reset": found.is_reset,
+        "more": found.has_more,
+        "steps": series.steps,
+        "columns": series.columns,
+    }

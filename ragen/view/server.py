@@ -1,0 +1,90 @@
+"""uvicorn around the application: address, port in use, Ctrl-C."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import logging
+import os
+import secrets
+import socket
+import webbrowser
+from collections.abc import Sequence
+from pathlib import Path
+
+from ragen.errors import ConfigError, needing_extra
+from ragen.tracking.console import console
+from ragen.view.folders import NotThere, existing
+from ragen.view.pages import INDEX, read_page_file, script_hashes
+from ragen.view.security import App, Guard, content_security_policy, is_loopback
+
+HOST = "127.0.0.1"
+PORT = 7860
+TOKEN_VARIABLE = "RAGEN_VIEW_TOKEN"
+"""Of the environment: the token of another address than loopback; without it one is drawn."""
+GRACE_S = 1
+"""Seconds after Ctrl-C in which answers under way may end."""
+
+
+def serve(folders: Sequence[Path], *, host: str = HOST, port: int = PORT, opens_browser: bool = False) -> None:
+    """Serve the runs below the folders until Ctrl-C."""
+    roots = existing(folders)
+    with needing_extra("view", "ragen view needs Starlette and uvicorn, which are not installed"):
+        import sse_starlette  # noqa: F401
+        import uvicorn
+
+    token = None if is_loopback(host) else os.environ.get(TOKEN_VARIABLE) or secrets.token_urlsafe(24)
+    app = guarded(roots, host=host, token=token)
+    listener = listen(host, port)
+    address = address_of(host, listener.getsockname()[1], token)
+    console.print(f"Runs below {', '.join(map(str, roots))}: {address}   (Ctrl-C ends it)", soft_wrap=True)
+    if opens_browser:
+        webbrowser.open(address)
+    config = uvicorn.Config(
+        app, log_level=logging.WARNING, access_log=False, timeout_graceful_shutdown=GRACE_S, server_header=False
+    )
+    with listener, contextlib.suppress(KeyboardInterrupt):
+        uvicorn.Server(config).run(sockets=[listener])
+
+
+def guarded(roots: Sequence[Path], *, host: str = HOST, token: str | None = None) -> App:
+    """The application behind its guard."""
+    from ragen.view.api import build_app
+
+    names = {host, socket.gethostname(), socket.getfqdn()} if token else {host}
+    try:
+        html, _ = read_page_file(INDEX)
+    except NotThere:  # a checkout without its page: the API is there all the same
+        html = b""
+    return Guard(build_app(list(roots)), hosts=names, token=token, policy=content_security_policy(script_hashes(html)))
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """A socket that listens; what goes wrong is said before anything is served."""
+    try:
+        family, _, _, _, where = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        listener = socket.socket(family, socket.SOCK_STREAM)
+    except (OSError, UnicodeError) as error:
+        raise ConfigError(f"--host {host}: there is no such address ({error}).") from error
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind(where)
+        listener.listen()
+    except OSError as error:
+        listener.close()
+        if error.errno == errno.EADDRINUSE:
+            raise ConfigError(
+                f"Port {port} is in use, perhaps by another ragen view. Give another one, for example "
+                f"--port {port + 1}; --port 0 takes any that is free."
+            ) from error
+        if error.errno in (errno.EACCES, errno.EPERM):
+            raise ConfigError(f"Port {port} is not for everybody. Give one above 1023: --port {PORT}") from error
+        raise ConfigError(f"--host {host} --port {port}: {error.strerror}.") from error
+    return listener
+
+
+def address_of(host: str, port: int, token: str | None) -> str:
+    """http://127.0.0.1:7860/; of all addresses of the machine its name is shown."""
+    name = socket.gethostname() if host in ("0.0.0.0", "::") else host
+    name = f"[{name}]" if ":" in name else name
+    return f"http://{name}:{port}/" + (f"?token={token}" if token else "")

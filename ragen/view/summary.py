@@ -1,0 +1,324 @@
+"""One run as a row of the list and as a card: how it stands, its validations, its speed.
+
+Only what changed is read again: metrics from the last offset on, of those the lines of validations alone.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections import deque
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from ragen.errors import RagenError
+from ragen.files import flatten, read_object, read_yaml
+from ragen.tracking import names
+from ragen.tracking.episodes import SUFFIXES
+from ragen.tracking.lock import is_locked
+from ragen.tracking.rundir import PREFLIGHT, SFT_RECORD
+from ragen.tracking.validation import success_by_tag
+from ragen.view.folders import Entry
+from ragen.view.series import METRICS, number, read_lines, rows_of
+
+KILLED = "its process is gone, without a word about why: it was killed, or the machine went down"
+ROLLOUTS = (names.VALIDATION, names.GREEDY_VALIDATION, "sampled", "greedy")
+"""Where the success of a row is looked for, the first that there is: of a training, then of an evaluation."""
+MARKS = tuple(f'"{rollout}/'.encode() for rollout in ROLLOUTS)
+RECENT = 10
+"""Steps over which the speed is taken."""
+STEP_SECONDS = names.seconds("step")
+STEP_FILE = re.compile(r"(train|val)_step_(\d+)")
+
+
+@dataclass(kw_only=True, slots=True)
+class Curve:
+    """The success of one tag, validation by validation."""
+
+    steps: list[int] = field(default_factory=list)
+    success: list[float | None] = field(default_factory=list)
+    low: list[float | None] = field(default_factory=list)
+    high: list[float | None] = field(default_factory=list)
+
+    def to_json(self) -> dict[str, Any]:
+        known = [(value, -step) for step, value in zip(self.steps, self.success) if value is not None]
+        best, step = max(known, default=(None, 0))  # of equals the first
+        return {
+            "steps": self.steps,
+            "success": self.success,
+            "low": self.low,
+            "high": self.high,
+            "best": best,
+            "best_step": -step if known else None,
+        }
+
+
+@dataclass(slots=True)
+class Digest:
+    """What the list needs of metrics.jsonl, kept up to date."""
+
+    path: Path
+    levels: Mapping[str, int]
+    """Tag -> number of validation levels, for the intervals of older runs."""
+    offset: int = 0
+    version: str = ""
+    curves: dict[str, Curve] = field(default_factory=dict)
+    rollout: str = ""
+    """Whose success it is: of ROLLOUTS."""
+    recent: deque[bytes] = field(default_factory=lambda: deque(maxlen=RECENT))
+    """The last lines."""
+
+    def update(self) -> None:
+        more = True
+        while more:
+            found = read_lines(self.path, self.offset, self.version)
+            if found.is_reset or not found.version:
+                self.curves, self.rollout = {}, ""
+                self.recent.clear()
+            self.offset, self.version, more = found.offset, found.version, found.has_more
+            self.recent.extend(found.lines)
+            for row in rows_of([line for line in found.lines if any(mark in line for mark in MARKS)]):
+                self._add(row)
+
+    def _add(self, row: Mapping[str, Any]) -> None:
+        for rollout in [self.rollout] if self.rollout else ROLLOUTS:
+            for tag, found in _successes(row, self.levels, rollout).items():
+                self.rollout = rollout
+                curve = self.curves.setdefault(tag, Curve())
+                curve.steps.append(row["step"])
+                curve.success.append(number(found.success.mean))
+                curve.low.append(number(found.success.low))
+                curve.high.append(number(found.success.high))
+            if self.rollout:
+                return
+
+    def last_rows(self) -> list[dict[str, Any]]:
+        return list(rows_of(list(self.recent)))
+
+
+def _successes(row: Mapping[str, Any], levels: Mapping[str, int], rollout: str) -> Mapping[str, Any]:
+    try:
+        return success_by_tag(row, levels, rollout=rollout)
+    except (KeyError, TypeError, ValueError):  # a row of something else
+        return {}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Facts:
+    """What the list needs of config.yaml, which does not change while a run is at work."""
+
+    model: str = ""
+    estimator: str = ""
+    total_steps: int | None = None
+    tags: tuple[str, ...] = ()
+    levels: Mapping[str, int] = field(default_factory=dict)
+    project: str = ""
+
+
+def read_facts(run: Path) -> Facts:
+    """Empty where there is no configuration, or one that cannot be read."""
+    try:
+        flat = flatten(read_yaml(run / "config.yaml"))
+    except RagenError:
+        return Facts()
+    tags = {name: _texts(flat.get(f"es_manager.{name}.env_configs.tags")) for name in ("train", "val")}
+    groups = flat.get("es_manager.val.env_configs.n_groups")
+    counts = [count for count in groups if isinstance(count, int)] if isinstance(groups, list) else []
+    total = flat.get("trainer.total_training_steps")
+    return Facts(
+        model=str(flat.get("model_path") or ""),
+        estimator=str(flat.get("algorithm.adv_estimator") or ""),
+        total_steps=total if isinstance(total, int) else None,
+        tags=tuple(dict.fromkeys([*tags["val"], *tags["train"]])),
+        levels=dict(zip(tags["val"], counts)),
+        project=str(flat.get("trainer.project_name") or ""),
+    )
+
+
+def _texts(values: Any) -> list[str]:
+    return [str(value) for value in values] if isinstance(values, list) else []
+
+
+def stamp(path: Path) -> tuple[int, int, int] | None:
+    """What changes when a file does."""
+    try:
+        stat = path.stat()
+    except OSError:
+        return None
+    return stat.st_mtime_ns, stat.st_size, stat.st_ino
+
+
+def read_status(run: Path) -> dict[str, Any]:
+    """status.json; empty where there is none, or none that can be read."""
+    try:
+        return read_object(run / "status.json")
+    except RagenError:
+        return {}
+
+
+STATES = ("running", "finished", "early_stopped", "interrupted", "failed")
+
+
+def state_of(status: Mapping[str, Any], run: Path) -> tuple[str, str]:
+    """State and reason. A run that says `running` and whose lock is free was killed."""
+    state, reason = status.get("state"), str(status.get("reason") or "")
+    if state not in STATES:
+        return "unknown", reason or "it has no status.json that can be read"
+    if state == "running" and is_locked(run) is False:
+        return "killed", KILLED
+    return state, reason
+
+
+def kind_of(run: Path, rollout: str) -> str:
+    """What wrote the folder: an evaluation has no steps, neither in its metrics nor in its files."""
+    if (run / SFT_RECORD).exists():
+        return "sft"
+    if rollout in (names.VALIDATION, names.GREEDY_VALIDATION):
+        return "training"
+    files = [path.name for end in SUFFIXES for path in (run / "episodes").glob(f"*{end}")]
+    is_evaluation = rollout or (files and not any(STEP_FILE.match(name) for name in files))
+    return "evaluation" if is_evaluation else "training"
+
+
+@dataclass(slots=True)
+class _Known:
+    """What was read of a run, and what its files looked like then."""
+
+    config_stamp: Any
+    facts: Facts
+    digest: Digest
+    status_stamp: Any = None
+    status: dict[str, Any] = field(default_factory=dict)
+    metrics_stamp: Any = None
+    kind: str = ""
+
+
+class Summaries:
+    """The rows of the list; what has not changed is not read again."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, _Known] = {}
+        self._lock = threading.Lock()
+
+    def rows(self, entries: Iterable[Entry]) -> list[dict[str, Any]]:
+        found = [self.row(entry) for entry in entries]
+        with self._lock:
+            for gone in self._known.keys() - {row["id"] for row in found}:
+                del self._known[gone]
+        return found
+
+    def row(self, entry: Entry) -> dict[str, Any]:
+        """One run in the form of the API."""
+        with self._lock:
+            known = self._refresh(entry)
+            return _to_json(entry, known)
+
+    def _refresh(self, entry: Entry) -> _Known:
+        config_stamp = stamp(entry.path / "config.yaml")
+        known = self._known.get(entry.id)
+        if known is None or known.config_stamp != config_stamp:
+            facts = read_facts(entry.path)
+            known = _Known(config_stamp, facts, Digest(entry.path / METRICS, facts.levels))
+            self._known[entry.id] = known
+        status_stamp, metrics_stamp = stamp(entry.path / "status.json"), stamp(entry.path / METRICS)
+        if status_stamp is None or known.status_stamp != status_stamp:
+            known.status, known.status_stamp = read_status(entry.path), status_stamp
+            known.kind = ""
+        if known.metrics_stamp != metrics_stamp:
+            known.digest.update()
+            known.metrics_stamp = metrics_stamp
+            known.kind = ""
+        known.kind = known.kind or kind_of(entry.path, known.digest.rollout)
+        return known
+
+
+def _to_json(entry: Entry, known: _Known) -> dict[str, Any]:
+    rows, facts, status = known.digest.last_rows(), known.facts, known.status
+    state, reason = state_of(status, entry.path)
+    step = rows[-1]["step"] if rows else status.get("step")
+    total = facts.total_steps if known.kind == "training" else None
+    seconds = [value for row in rows if (value := number(row.get(STEP_SECONDS)))]
+    pace = fmean(seconds) if seconds else None
+    left = total - step if state == "running" and total is not None and isinstance(step, int) else None
+    return {
+        "id": entry.id,
+        "name": entry.name,
+        "folder": str(entry.path),
+        "kind": known.kind,
+        "state": state,
+        "reason": reason,
+        "early_stop": status.get("early_stop"),
+        "cause": status.get("cause"),
+        "step": step,
+        "total_steps": total,
+        "started_at": status.get("started_at"),
+        "updated_at": _updated_at(status, known.metrics_stamp),
+        "tags": list(facts.tags),
+        "project": facts.project,
+        "model": facts.model,
+        "estimator": facts.estimator,
+        "validation": {tag: curve.to_json() for tag, curve in known.digest.curves.items()},
+        "seconds_per_step": pace,
+        "seconds_left": None if left is None or pace is None else left * pace,
+        "metrics": known.digest.offset,
+        "advisories": [],
+    }
+
+
+def _updated_at(status: Mapping[str, Any], metrics_stamp: tuple[int, int, int] | None) -> str | None:
+    """The last sign of life: status.json is written at the start and at the end, metrics at every step."""
+    logged = datetime.fromtimestamp(metrics_stamp[0] / 1e9, UTC).isoformat(timespec="seconds") if metrics_stamp else ""
+    written = status.get("updated_at")
+    return max(logged, written if isinstance(written, str) else "") or None
+
+
+# --- one run ---------------------------------------------------------------------------------------------------------
+
+
+def card(run: Path) -> dict[str, Any]:
+    """What the page of a run shows beside its row."""
+    return {
+        "config": _config(run),
+        "status": read_status(run),
+        "preflight": (preflight := _optional(run / PREFLIGHT)),
+        "references": references_of(preflight or {}),
+        "checkpoints": sorted((path.name for path in run.glob("global_step_*") if path.is_dir()), key=_step),
+        "tables": sorted(path.stem for path in run.glob("tables/*.json")),
+    }
+
+
+def references_of(preflight: Mapping[str, Any]) -> dict[str, dict[str, float]]:
+    """Tag -> success of the random policy and the solver."""
+    found: dict[str, dict[str, float]] = {}
+    for tag, earnings in _mapping(preflight.get("tags")).items():
+        policies = _mapping(_mapping(earnings).get("policies"))
+        successes = {name: number(_mapping(policies.get(name)).get("success")) for name in ("random", "solver")}
+        found[tag] = {name: value for name, value in successes.items() if value is not None}
+    return found
+
+
+def _config(run: Path) -> dict[str, Any]:
+    try:
+        return flatten(read_yaml(run / "config.yaml"))
+    except RagenError:
+        return {}
+
+
+def _optional(path: Path) -> dict[str, Any] | None:
+    try:
+        return read_object(path)
+    except RagenError:
+        return None
+
+
+def _mapping(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _step(name: str) -> tuple[int, str]:
+    number = name.rpartition("_")[2]
+    return (int(number) if number.isdecimal() else -1, name)
