@@ -3,6 +3,7 @@
     GET /api/runs                      the list
     GET /api/runs/ID                   a run: its row, configuration, status, references
     GET /api/runs/ID/series            its metrics as columns, from ?offset= on
+    GET /api/events                    server-sent events: which runs have changed
     GET /api/glossary?names=a,b        a sentence per metric
     GET / and /assets/FILE             the page
 
@@ -27,7 +28,7 @@ from starlette.routing import Route
 
 from ragen.errors import RagenError
 from ragen.tracking.glossary import pattern_of, read_glossary
-from ragen.view import pages
+from ragen.view import live, pages
 from ragen.view.folders import Entry, Folders, NotThere
 from ragen.view.series import read_series
 from ragen.view.summary import Summaries, card
@@ -69,6 +70,7 @@ class Api:
     def __init__(self, folders: Folders) -> None:
         self.folders = folders
         self.summaries = Summaries()
+        self.watch = live.Watch(folders)
         self.of_run: dict[str, Callable[[Request, Entry], Any]] = {"": self.run, "series": self.series}
         """What is asked of a run: the segment behind its id -> answer."""
 
@@ -76,6 +78,7 @@ class Api:
         return [
             Route("/api/runs", self.runs),
             Route("/api/runs/{rest:path}", self.about_run),
+            Route("/api/events", self.events),
             Route("/api/glossary", self.glossary),
             Route("/", self.index),
             Route("/assets/{name:path}", self.asset),
@@ -103,6 +106,9 @@ class Api:
     def series(self, request: Request, entry: Entry) -> dict[str, Any]:
         query = request.query_params
         return read_series(entry.path, whole_number(query, "offset", 0), query.get("version", ""))
+
+    async def events(self, request: Request) -> Response:
+        return live.respond(self.watch)
 
     def glossary(self, request: Request) -> Response:
         names = request.query_params.get("names", "").split(",")[:MOST_NAMES]

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import re
 import threading
+import time
 from collections import deque
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from statistics import fmean
@@ -18,6 +19,7 @@ from typing import Any
 from ragen.errors import RagenError
 from ragen.files import flatten, read_object, read_yaml
 from ragen.tracking import names
+from ragen.tracking.advisories import advise, read_health
 from ragen.tracking.episodes import SUFFIXES
 from ragen.tracking.lock import is_locked
 from ragen.tracking.rundir import PREFLIGHT, SFT_RECORD
@@ -29,6 +31,8 @@ KILLED = "its process is gone, without a word about why: it was killed, or the m
 ROLLOUTS = (names.VALIDATION, names.GREEDY_VALIDATION, "sampled", "greedy")
 """Where the success of a row is looked for, the first that there is: of a training, then of an evaluation."""
 MARKS = tuple(f'"{rollout}/'.encode() for rollout in ROLLOUTS)
+ADVISING_S = 0.3
+"""Seconds of a list that are spent on advisories."""
 RECENT = 10
 """Steps over which the speed is taken."""
 STEP_SECONDS = names.seconds("step")
@@ -195,6 +199,10 @@ class _Known:
     status: dict[str, Any] = field(default_factory=dict)
     metrics_stamp: Any = None
     kind: str = ""
+    advisories: list[dict[str, Any]] | None = None
+    """None until they were asked for; those of an earlier step until they are asked for again."""
+    advised_of: Any = None
+    """Which files they are of, and when they were made."""
 
 
 class Summaries:
@@ -205,16 +213,20 @@ class Summaries:
         self._lock = threading.Lock()
 
     def rows(self, entries: Iterable[Entry]) -> list[dict[str, Any]]:
-        found = [self.row(entry) for entry in entries]
+        """All runs. Advisories need every number of a run: those that are not ready in time come with the next list."""
+        until = time.monotonic() + ADVISING_S
+        found = [self.row(entry, is_advised=time.monotonic() < until) for entry in entries]
         with self._lock:
             for gone in self._known.keys() - {row["id"] for row in found}:
                 del self._known[gone]
         return found
 
-    def row(self, entry: Entry) -> dict[str, Any]:
+    def row(self, entry: Entry, *, is_advised: bool = True) -> dict[str, Any]:
         """One run in the form of the API."""
         with self._lock:
             known = self._refresh(entry)
+            if is_advised:
+                _advise(entry.path, known)
             return _to_json(entry, known)
 
     def _refresh(self, entry: Entry) -> _Known:
@@ -234,6 +246,24 @@ class Summaries:
             known.kind = ""
         known.kind = known.kind or kind_of(entry.path, known.digest.rollout)
         return known
+
+
+def _advise(run: Path, known: _Known) -> None:
+    """What the rules say, unless that is known already. Time alone stalls a run: it is asked again every minute."""
+    minute = int(time.time() // 60) if known.status.get("state") == "running" else 0
+    version = (known.metrics_stamp, known.status_stamp, minute)
+    if known.kind == "training" and known.metrics_stamp and known.advised_of != version:
+        known.advised_of = version
+        known.advisories = read_advisories(run)
+
+
+def read_advisories(run: Path) -> list[dict[str, Any]]:
+    """The advisories of a run; none where its files cannot be read."""
+    try:
+        found = advise(read_health(run))
+    except (RagenError, OSError, KeyError, TypeError, ValueError):
+        return []
+    return [{**asdict(each), "title": each.rule.replace("_", " ")} for each in found]
 
 
 def _to_json(entry: Entry, known: _Known) -> dict[str, Any]:
@@ -265,7 +295,8 @@ def _to_json(entry: Entry, known: _Known) -> dict[str, Any]:
         "seconds_per_step": pace,
         "seconds_left": None if left is None or pace is None else left * pace,
         "metrics": known.digest.offset,
-        "advisories": [],
+        "advisories": known.advisories or [],
+        "is_advised": known.advisories is not None,
     }
 
 

@@ -84,7 +84,7 @@ def test_an_evaluation_is_told_from_a_training(tmp_path):
     assert (row["kind"], row["validation"]["FrozenLake"]["success"]) == ("evaluation", [0.5])
 
 
-@pytest.mark.parametrize("content", [b"", b"{", b"[]", b"\xff", b"[" * 2_100, b'{"state": 3, "tags": 4}'])
+@pytest.mark.parametrize("content", [b"", b"{", b"[]", b"\xff", b"[" * 300, b'{"state": 3, "tags": 4}'])
 def test_broken_files_break_nothing(tmp_path, content):
     folder = tmp_path / "a"
     folder.mkdir()
@@ -107,3 +107,22 @@ def test_the_card_has_configuration_references_and_checkpoints(tmp_path):
     assert found["checkpoints"] == ["global_step_2", "global_step_10"]
     assert found["tables"] == ["rollout.reward_table_step_1"]
     assert found["status"]["state"] == "finished"
+
+
+def test_a_run_carries_what_the_rules_say_of_it(tmp_path):
+    run = RunDir(tmp_path / "a")
+    for step in range(12):
+        run.log(step, {"train/FrozenLake/success": 0.0, "rollout/in_group_reward_std": 0.0})
+    run.write_status("finished")
+    row = rows(tmp_path)["a"]
+    assert row["is_advised"] is True
+    assert any(each["severity"] == "alarm" and each["title"] and each["evidence"] for each in row["advisories"])
+
+
+def test_a_list_does_not_wait_for_all_advisories(tmp_path, monkeypatch):
+    monkeypatch.setattr("ragen.view.summary.ADVISING_S", -1.0)
+    summaries = Summaries()
+    write_run(tmp_path / "a")
+    assert rows(tmp_path, summaries)["a"]["is_advised"] is False
+    assert summaries.row(Folders([tmp_path]).find("0/a"))["is_advised"] is True
+    assert rows(tmp_path, summaries)["a"]["is_advised"] is True
