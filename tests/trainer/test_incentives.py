@@ -93,9 +93,9 @@ def test_without_advantages_or_without_invalid_replies_there_is_no_share_or_no_m
 
 
 def test_a_run_logs_what_pays(tmp_path):
-    """A model of another game: some of its replies are invalid, and some are not."""
-    foreign = ("model_path=tiny/bandit", "trainer.val_before_train=False", "trainer.save_freq=-1")
-    run = train(tmp_path, *foreign, "trainer.total_training_steps=1", "trainer.test_freq=-1", env=LAKE)
+    """Hot sampling: some replies are invalid, and some are not."""
+    hot = ("actor_rollout_ref.rollout.temperature=2.0", "trainer.val_before_train=False", "trainer.save_freq=-1")
+    run = train(tmp_path, *hot, "trainer.total_training_steps=1", "trainer.test_freq=-1", env=LAKE)
     row = run.metrics[1]
     found = {name for name in row if name.startswith(("incentive/", "entropy/"))}
     assert {"incentive/invalid_advantage_mass", "entropy/turn_1", "entropy/turn_2"} <= found

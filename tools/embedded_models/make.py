@@ -17,6 +17,7 @@ from typing import Any
 from ragen.algorithms.statistics import Estimate
 from ragen.config import load_config
 from ragen.config.schema import Config
+from ragen.env.bandit.env import ARMS
 from ragen.models.resolve import TINY_ROOT
 from ragen.tracking.console import print_table
 from ragen.types import Sample
@@ -54,6 +55,12 @@ def tag(name: str, *overrides: str) -> tuple[str, ...]:
     return (f"es_manager.train.env_configs.tags=[{name}]", *overrides)
 
 
+def arms(low: str, high: str, *overrides: str) -> tuple[str, ...]:
+    """The two-armed bandit with these names."""
+    names = "+custom_envs.TwoArmedBandit.env_config"
+    return tag("TwoArmedBandit", f"{names}.low_risk_name='{low}'", f"{names}.high_risk_name='{high}'", *overrides)
+
+
 NO_THINK = "agent_proxy.enable_think=False"
 STEADY = ("custom_envs.FrozenLake.env_config.success_rate=1", "custom_envs.CoordFrozenLake.env_config.success_rate=1")
 RECIPES = {
@@ -71,6 +78,9 @@ RECIPES = {
             (300, tag("TwoArmedBandit")),
             (200, tag("Bandit", NO_THINK)),
             (100, tag("TwoArmedBandit", NO_THINK)),
+            # The words of the test, each pair in both roles: the model can say them and has not seen which pays.
+            *((20, arms(*pair)) for names in ARMS["test"] for pair in (names, names[::-1])),
+            *((10, arms(*pair, NO_THINK)) for names in ARMS["test"] for pair in (names, names[::-1])),
         ),
         # The bandit has 24 levels in all: these other names are the only ones that are unseen in training.
         held_out=(tag("BanditTest"), tag("BanditTest", NO_THINK)),
@@ -200,7 +210,7 @@ def make(family: str, *, out: Path, num_epochs: int | None = None, noise: float 
     model.save_pretrained(out)
     tokenizer.save_pretrained(out)
     facts = {
-        "environments": [overrides[0] for _, overrides in recipe.mixtures],
+        "environments": list(dict.fromkeys(overrides[0] for _, overrides in recipe.mixtures)),
         "teacher_noise": used_noise,
         "level_seeds": [DEMO_SEED, DEMO_SEED + rounds * 10_000 - 1],
         "rounds": rounds,
