@@ -19,7 +19,6 @@ ROW = re.compile(r"^\| `(.+)` \| (.+) \|$", re.MULTILINE)
 
 PLACEHOLDERS = {
     "rollout": "|".join((names.TRAIN, names.VALIDATION, names.GREEDY_VALIDATION, "sampled|greedy|random|solver")),
-    "validation": f"{names.VALIDATION}|{names.GREEDY_VALIDATION}",
     "tag": r"(?!format/|truncation/|faults/)[\w.+-]+",
     "info": r"[A-Za-z_]\w*",
     "k": r"\d+",

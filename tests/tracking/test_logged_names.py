@@ -141,4 +141,6 @@ def test_every_choice_of_a_placeholder_is_logged(logged):
 def test_every_name_that_is_read_back_is_logged(logged):
     constants = [value for key, value in vars(names).items() if key.isupper() and isinstance(value, str)]
     read_back = {name for name in constants if "/" in name} | {*names.KL_TO_REFERENCE, *names.ENTROPIES}
-    assert sorted(read_back - logged) == []
+    # A rollout's own, such as format/valid, stand behind the name of the rollout.
+    found = logged | {name.partition("/")[2] for name in logged}
+    assert sorted(read_back - found) == []
