@@ -73,6 +73,7 @@ def episode_to_json(episode: Episode) -> dict[str, Any]:
         "penalty": episode.penalty,
         "num_actions": episode.num_actions,
         "num_turns": len(turns),
+        "num_tokens": sum(len(turn.response_ids) for turn in episode.turns),
         "error": episode.error,
         "final_observation": episode.final_observation,
         "messages": episode.messages(),

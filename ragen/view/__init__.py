@@ -1,6 +1,8 @@
 """`ragen view`: runs as a live page in the browser, from run directories alone; strictly read-only, without torch.
 
 folders.py, summary.py, series.py       which runs there are, one of them as a row, its metrics as columns
+index.py, episodes.py                   what every episode was; lists, groups, one turn by turn
+boards.py, tokens.py, settings.py       observations as boards, tokens as texts, the run's configuration
 live.py                                 events: which runs have changed
 api.py, pages.py, security.py           the routes, the files of the page, who is answered
 server.py                               uvicorn: address, port, Ctrl-C

@@ -3,6 +3,9 @@
     GET /api/runs                      the list
     GET /api/runs/ID                   a run: its row, configuration, status, references
     GET /api/runs/ID/series            its metrics as columns, from ?offset= on
+    GET /api/runs/ID/episodes          headers of those that fit: ?file= tag= status= min= text= sort= page= ...
+    GET /api/runs/ID/episode           one of them: ?file= index=
+    GET /api/runs/ID/group             the members of a group: ?file= group=
     GET /api/events                    server-sent events: which runs have changed
     GET /api/glossary?names=a,b        a sentence per metric
     GET / and /assets/FILE             the page
@@ -29,7 +32,9 @@ from starlette.routing import Route
 from ragen.errors import RagenError
 from ragen.tracking.glossary import pattern_of, read_glossary
 from ragen.view import live, pages
+from ragen.view.episodes import group_of, list_episodes, read_episode
 from ragen.view.folders import Entry, Folders, NotThere
+from ragen.view.index import Index
 from ragen.view.series import read_series
 from ragen.view.summary import Summaries, card
 
@@ -70,8 +75,15 @@ class Api:
     def __init__(self, folders: Folders) -> None:
         self.folders = folders
         self.summaries = Summaries()
+        self.indexes: dict[Path, Index] = {}
         self.watch = live.Watch(folders)
-        self.of_run: dict[str, Callable[[Request, Entry], Any]] = {"": self.run, "series": self.series}
+        self.of_run: dict[str, Callable[[Request, Entry], Any]] = {
+            "": self.run,
+            "series": self.series,
+            "episodes": self.episodes,
+            "episode": self.episode,
+            "group": self.group,
+        }
         """What is asked of a run: the segment behind its id -> answer."""
 
     def routes(self) -> list[Route]:
@@ -80,7 +92,7 @@ class Api:
             Route("/api/runs/{rest:path}", self.about_run),
             Route("/api/events", self.events),
             Route("/api/glossary", self.glossary),
-            Route("/", self.index),
+            Route("/", self.page),
             Route("/assets/{name:path}", self.asset),
         ]
 
@@ -107,6 +119,21 @@ class Api:
         query = request.query_params
         return read_series(entry.path, whole_number(query, "offset", 0), query.get("version", ""))
 
+    def episodes(self, request: Request, entry: Entry) -> dict[str, Any]:
+        return list_episodes(self.index(entry), request.query_params)
+
+    def episode(self, request: Request, entry: Entry) -> dict[str, Any]:
+        query = request.query_params
+        return read_episode(self.index(entry), query.get("file", ""), whole_number(query, "index", 0))
+
+    def group(self, request: Request, entry: Entry) -> dict[str, Any]:
+        query = request.query_params
+        return group_of(self.index(entry), query.get("file", ""), whole_number(query, "group", 0))
+
+    def index(self, entry: Entry) -> Index:
+        """The table of a run's episodes; one object per run, which keeps two threads from building it at once."""
+        return self.indexes.setdefault(entry.path, Index(entry.path))
+
     async def events(self, request: Request) -> Response:
         return live.respond(self.watch)
 
@@ -116,7 +143,7 @@ class Api:
         patterns = {name: pattern_of(name) for name in names if name}
         return Json({name: sentences[pattern] for name, pattern in patterns.items() if pattern is not None})
 
-    def index(self, request: Request) -> Response:
+    def page(self, request: Request) -> Response:
         return page_file(pages.INDEX)
 
     def asset(self, request: Request) -> Response:

@@ -13,6 +13,13 @@ with warnings.catch_warnings():  # it asks for a successor of httpx that nothing
 from ragen.view.server import guarded
 
 
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where indexes go, also those of commands that a test starts."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
 @pytest.fixture
 def client(tmp_path: Path) -> Iterator[TestClient]:
     """Of the folder tmp_path/runs."""

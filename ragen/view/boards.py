@@ -1,0 +1,73 @@
+"""Observations as boards that can be drawn: Sokoban, FrozenLake and the bandits; of others the text.
+
+Boards are read from what was observed, with the symbols of the run's configuration: nothing is played again.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from ragen.env.frozen_lake.env import FrozenLakeSymbols
+from ragen.env.sokoban.env import SokobanSymbols
+from ragen.types import Episode
+from ragen.view.settings import at
+
+SYMBOLS: dict[str, type] = {"sokoban": SokobanSymbols, "frozen_lake": FrozenLakeSymbols}
+LARGEST = 64
+"""Cells of a side."""
+GRID = "Grid:\n"
+ARMS = re.compile(r"two arms[:,] (?P<first>[^.]{1,80}?) and (?P<second>[^.]{1,80}?)\.")
+PULLED = re.compile(r"You pulled (?P<arm>[^.]{1,80}?) and got (?P<points>-?[\d.e+-]+) points")
+
+Frame = dict[str, Any]
+
+
+def frame_of(episode: Episode, observation: str, settings: Mapping[str, Any]) -> Frame:
+    """{"kind": "sokoban", "rows": [["wall", "player"], ...]}, or {"kind": "text", "text": ...}"""
+    draw = KINDS.get(episode.env_type)
+    frame = draw(episode, observation, settings) if draw else None
+    return frame or {"kind": "text", "text": observation}
+
+
+def board(episode: Episode, observation: str, settings: Mapping[str, Any]) -> Frame | None:
+    """Rows of kinds of cells; None where the observation shows no grid, or another one."""
+    names = symbols_of(episode, settings)
+    grid = observation.rpartition(GRID)[2].strip("\n")
+    lines = grid.split("\n")
+    is_grid = len({len(line) for line in lines}) == 1 and 0 < len(lines[0]) <= LARGEST and len(lines) <= LARGEST
+    if not is_grid or not set(grid) - {"\n"} <= names.keys():
+        return None
+    return {"kind": episode.env_type, "rows": [[names[symbol] for symbol in line] for line in lines]}
+
+
+def symbols_of(episode: Episode, settings: Mapping[str, Any]) -> dict[str, str]:
+    """Character -> kind of cell, as the run's configuration has them."""
+    defaults = dataclasses.asdict(SYMBOLS[episode.env_type]())
+    given = at(settings, "custom_envs", episode.tag, "env_config", "symbols")
+    symbols = defaults | (given if isinstance(given, dict) else {})
+    return {str(symbol): kind for kind, symbol in symbols.items() if kind in defaults}
+
+
+def arms(episode: Episode, observation: str, settings: Mapping[str, Any]) -> Frame | None:
+    """The two arms, and which one was pulled."""
+    first = ARMS.search(episode.turns[0].observation if episode.turns else observation)
+    if first is None:
+        return None
+    pull = PULLED.search(observation)
+    return {
+        "kind": "bandit",
+        "arms": [first["first"], first["second"]],
+        "pulled": pull["arm"] if pull else None,
+        "points": pull["points"] if pull else None,
+    }
+
+
+KINDS: dict[str, Callable[[Episode, str, Mapping[str, Any]], Frame | None]] = {
+    "sokoban": board,
+    "frozen_lake": board,
+    "bandit": arms,
+    "two_armed_bandit": arms,
+}

@@ -1,0 +1,45 @@
+"""Observations as boards."""
+
+import pytest
+
+from ragen.env.registry import make_env
+from ragen.view.boards import frame_of
+from tests.view.runs import episode, turn
+
+
+@pytest.mark.parametrize("form", ["grid", "grid_coord"])
+@pytest.mark.parametrize("env_type", ["sokoban", "frozen_lake"])
+def test_a_board_has_a_cell_for_every_symbol(env_type, form):
+    env = make_env(env_type, {"observation_format": form} | ({"num_boxes": 1} if env_type == "sokoban" else {}))
+    observation = env.reset(3)
+    frame = frame_of(episode(env_type=env_type), observation, {})
+    assert frame["rows"] == [[env.kind(cell) for cell in row] for row in env.cells]
+
+
+def test_symbols_are_those_of_the_run():
+    symbols = {"player": "A", "frozen": ".", "goal": "@"}
+    settings = {"custom_envs": {"FrozenLake": {"env_config": {"symbols": symbols}}}}
+    assert frame_of(episode(), "A.\n.@", settings)["rows"] == [["player", "frozen"], ["frozen", "goal"]]
+    assert frame_of(episode(), "P.\n.@", settings) == {"kind": "text", "text": "P.\n.@"}
+
+
+@pytest.mark.parametrize("observation", ["", "\n", "P_\n_", "P" * 65, "P\n" * 65 + "P", "Player: (1, 2)", "<b>"])
+def test_what_shows_no_board_stays_text(observation):
+    assert frame_of(episode(), observation, {}) == {"kind": "text", "text": observation}
+
+
+@pytest.mark.parametrize("env_type", ["bandit", "two_armed_bandit"])
+def test_a_bandit_shows_its_arms_and_the_pull(env_type):
+    env = make_env(env_type)
+    first = env.reset(1)
+    names = list(env.actions.values())
+    played = episode(env_type=env_type, turns=[turn(observation=first)])
+    assert frame_of(played, first, {}) == {"kind": "bandit", "arms": names, "pulled": None, "points": None}
+    pulled = env.step(next(iter(env.actions)))
+    frame = frame_of(played, pulled.observation, {})
+    assert (frame["pulled"], float(frame["points"])) == (names[0], pytest.approx(pulled.reward, abs=0.01))
+
+
+def test_broken_settings_break_nothing():
+    for settings in ({"custom_envs": 3}, {"custom_envs": {"FrozenLake": {"env_config": {"symbols": {"player": [1]}}}}}):
+        assert frame_of(episode(), "_G", settings)["kind"] == "frozen_lake"
