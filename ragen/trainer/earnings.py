@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass
 from statistics import fmean
 from typing import Any
 
+from ragen.config.schema import AgentProxyConfig
 from ragen.types import Episode
 
 SILENT, RANDOM, SOLVER, MODEL = "silent", "random", "solver", "model"
@@ -131,7 +132,7 @@ def break_even_line(each: TagEarnings) -> str:
     )
 
 
-def warning(each: TagEarnings, *, format_penalty: float, max_actions_per_turn: int) -> str:
+def warning(each: TagEarnings, agent: AgentProxyConfig, *, format_penalty: float) -> str:
     """A paragraph where silence pays, with the numbers and the remedies; else empty."""
     if not each.silence_pays:
         return ""
@@ -141,15 +142,17 @@ def warning(each: TagEarnings, *, format_penalty: float, max_actions_per_turn: i
     penalty = f"es_manager.format_penalty (now {format_penalty:g}"
     if each.failed is not None and silent.turns and each.failed / silent.turns < format_penalty:
         penalty += f"; from {each.failed / silent.turns:.2g} down, silence earns no more than a failed try"
-    is_formless = name == MODEL and other.valid < FORMLESS
-    form = "a form that is easier to meet (agent_proxy.example_answer=True, agent_proxy.answer_parsing=lenient), "
+    keys = ["agent_proxy.example_answer=True"] if not agent.example_answer else []
+    keys += ["agent_proxy.answer_parsing=lenient"] if agent.answer_parsing == "strict" else []
+    is_formless = name == MODEL and other.valid < FORMLESS and bool(keys)
+    form = f"a form that is easier to meet ({', '.join(keys)}), " if is_formless else ""
     sentences = [
         f"warning: silence pays in {each.tag}.",
         f"An agent that gives invalid replies only earns {silent.total:.2f}, {who} {other.total:.2f} at a success of "
         f"{other.success:.3f}.",
         break_even_line(each),
         "A policy that rarely succeeds learns to say nothing.",
-        f"Remedies: {form if is_formless else ''}{penalty}), a supervised warm-up (`ragen sft`), easier levels, fewer "
-        f"actions per turn (agent_proxy.max_actions_per_turn, now {max_actions_per_turn}).",
+        f"Remedies: {form}{penalty}), a supervised warm-up (`ragen sft`), easier levels, fewer actions per turn "
+        f"(agent_proxy.max_actions_per_turn, now {agent.max_actions_per_turn}).",
     ]
     return " ".join(filter(None, sentences))

@@ -93,14 +93,8 @@ def conclude(
     """What the episodes of all policies say."""
     everybody = {**played, MODEL: model} if model else dict(played)
     tags = [each for tag in played_tags(config) if (each := compare(tag, everybody)).policies]
-    warnings = [
-        warning(
-            each,
-            format_penalty=config.es_manager.format_penalty,
-            max_actions_per_turn=config.agent_proxy.max_actions_per_turn,
-        )
-        for each in tags
-    ]
+    penalty = config.es_manager.format_penalty
+    warnings = [warning(each, config.agent_proxy, format_penalty=penalty) for each in tags]
     return Preflight(tags=tags, notes=notes, warnings=[text for text in warnings if text])
 
 

@@ -1,9 +1,11 @@
 """Whether silence pays, on numbers that fit in the head."""
 
 import json
+from collections.abc import Sequence
 
 import pytest
 
+from ragen.config import load_config
 from ragen.trainer.earnings import TagEarnings, break_even_line, compare, earning_of, table, warning
 from ragen.types import Episode, Status
 from tests.trainer.runs import episode
@@ -31,8 +33,8 @@ def sokoban(*, model: tuple[float, float] | None = None) -> TagEarnings:
     return compare("Lake", found)
 
 
-def said(each: TagEarnings) -> str:
-    return warning(each, format_penalty=-0.1, max_actions_per_turn=2)
+def said(each: TagEarnings, changes: Sequence[str] = ()) -> str:
+    return warning(each, load_config("base", changes).agent_proxy, format_penalty=-0.1)
 
 
 def test_the_means_leave_out_faults():
@@ -81,8 +83,12 @@ def test_a_model_whose_replies_lack_the_form_is_told_so_first():
     assert remedies.startswith("es_manager.format_penalty")
     silent = [played(-0.5, turns=5, is_invalid=True)]
     found = {"silent": silent, "random": [played(-1.0), played(10.5, Status.SOLVED)], "model": silent}
-    remedies = said(compare("Lake", found)).partition("Remedies: ")[2]
-    assert remedies.startswith("a form that is easier to meet (agent_proxy.example_answer=True, ")
+    no_example, lenient = "agent_proxy.example_answer=False", "agent_proxy.answer_parsing=lenient"
+    for changes, keys in (([no_example], f"agent_proxy.example_answer=True, {lenient}"), ([], lenient)):
+        remedies = said(compare("Lake", found), changes).partition("Remedies: ")[2]
+        assert remedies.startswith(f"a form that is easier to meet ({keys}), es_manager.format_penalty")
+    remedies = said(compare("Lake", found), [lenient]).partition("Remedies: ")[2]
+    assert remedies.startswith("es_manager.format_penalty"), "what is set already is no remedy"
 
 
 def test_where_failing_costs_nothing_silence_never_pays():
