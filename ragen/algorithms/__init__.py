@@ -2,7 +2,7 @@
 
 advantage.py (gae.py, group_advantage.py, gigpo.py)   rewards to advantages
 losses.py, kl.py, entropy.py, masked.py               advantages to a loss
-rollout_filter.py, filter_strategies.py               which groups are trained on; without torch
+rollout_filter.py (filter_strategies, filter_panel)   which groups are trained on; without torch
 reward_norm.py, statistics.py                         rescaled scores, means with intervals
 
 One more estimator: a function whose parameters are fields of AdvantageInputs, an entry in advantage.ESTIMATORS, and

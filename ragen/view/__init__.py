@@ -3,6 +3,7 @@
 folders.py, summary.py, series.py       which runs there are, one of them as a row, its metrics as columns
 index.py, episodes.py                   what every episode was; lists, groups, one turn by turn
 boards.py, tokens.py, settings.py       observations as boards, tokens as texts, the run's configuration
+filters.py, gradients.py                what each rollout filter keeps of a step; gradient analyses
 live.py                                 events: which runs have changed
 api.py, pages.py, security.py           the routes, the files of the page, who is answered
 server.py                               uvicorn: address, port, Ctrl-C

@@ -6,6 +6,8 @@
     GET /api/runs/ID/episodes          headers of those that fit: ?file= tag= status= min= text= sort= page= ...
     GET /api/runs/ID/episode           one of them: ?file= index=
     GET /api/runs/ID/group             the members of a group: ?file= group=
+    GET /api/runs/ID/filter            the groups of a step and what filters keep: ?step=
+    GET /api/runs/ID/gradients         the gradient analyses
     GET /api/events                    server-sent events: which runs have changed
     GET /api/glossary?names=a,b        a sentence per metric
     GET / and /assets/FILE             the page
@@ -33,7 +35,9 @@ from ragen.errors import RagenError
 from ragen.tracking.glossary import pattern_of, read_glossary
 from ragen.view import live, pages
 from ragen.view.episodes import group_of, list_episodes, read_episode
+from ragen.view.filters import replay
 from ragen.view.folders import Entry, Folders, NotThere
+from ragen.view.gradients import read_gradients
 from ragen.view.index import Index
 from ragen.view.series import read_series
 from ragen.view.summary import Summaries, card
@@ -83,6 +87,8 @@ class Api:
             "episodes": self.episodes,
             "episode": self.episode,
             "group": self.group,
+            "filter": self.filter,
+            "gradients": self.gradients,
         }
         """What is asked of a run: the segment behind its id -> answer."""
 
@@ -129,6 +135,13 @@ class Api:
     def group(self, request: Request, entry: Entry) -> dict[str, Any]:
         query = request.query_params
         return group_of(self.index(entry), query.get("file", ""), whole_number(query, "group", 0))
+
+    def filter(self, request: Request, entry: Entry) -> dict[str, Any]:
+        query = request.query_params
+        return replay(self.index(entry), whole_number(query, "step", 0) if query.get("step") else None)
+
+    def gradients(self, request: Request, entry: Entry) -> dict[str, Any]:
+        return read_gradients(entry.path)
 
     def index(self, entry: Entry) -> Index:
         """The table of a run's episodes; one object per run, which keeps two threads from building it at once."""

@@ -6,12 +6,13 @@ import json
 
 import pytest
 
+from ragen.algorithms.filter_panel import describe, panel
 from ragen.algorithms.rollout_filter import FilterSettings
 from ragen.cli.replay_filter import main
 from ragen.config import load_config
 from ragen.config.show import to_yaml
 from ragen.errors import ConfigError, RagenError
-from ragen.evaluation.replay_filter import describe, panel, read_settings
+from ragen.evaluation.replay_filter import read_settings
 from ragen.tracking.rundir import RunDir
 from ragen.types import Episode, Status, Turn
 
