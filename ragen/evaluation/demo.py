@@ -63,7 +63,7 @@ def train(config: Config, run: Path) -> None:
 
     tags = config.es_manager.val.env_configs.tags
     steps = config.trainer.total_training_steps
-    console.print(f"\nTraining {config.model_path} on {', '.join(tags)} for {steps} steps; the run is in {run}.")
+    console.print(f"\nTraining {config.model_path} on {', '.join(tags)} for {steps} steps. Watch it: ragen view {run}")
     started = time.monotonic()
     trainer = build_trainer(config)
     assert trainer is not None

@@ -6,6 +6,7 @@ A run that lost a worker resumes from its newest checkpoint by itself, as often 
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -41,7 +42,8 @@ def train(config: Config) -> int:
             held.enter_context(run_lock(root))
         os.environ.setdefault("CUDA_VISIBLE_DEVICES", config.system.CUDA_VISIBLE_DEVICES)
         # The first sign of life: loading takes seconds.
-        print(f"Loading torch and {config.actor_rollout_ref.model.path}; the run goes to {root}.", flush=True)
+        model, watch = config.actor_rollout_ref.model.path, f"ragen view {shlex.quote(str(root))}"
+        print(f"Loading torch and {model}; the run goes to {root}. Watch it: {watch}", flush=True)
         return _fit(config)
 
 

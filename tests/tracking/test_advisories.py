@@ -130,7 +130,7 @@ def test_an_alarm_hides_tips_and_comes_first():
 def test_nothing_wrong_is_healthy():
     [found] = advise(run())
     assert (found.rule, found.severity) == ("healthy", "healthy")
-    assert found.evidence.startswith("Validation success went from 0.200 [")
+    assert str(found).startswith("healthy (50% sure, steps 21 to 30). Validation success went from 0.200 [")
     [empty] = advise(Health(rows=[], config={}))
     assert (empty.rule, empty.evidence) == ("healthy", "No step has been trained yet.")
 
