@@ -60,12 +60,10 @@ class Advisory:
     """The metrics behind it."""
 
     def __str__(self) -> str:
-        steps = (
-            f"steps {self.steps[0]} to {self.steps[1]}" if self.steps[0] < self.steps[1] else f"step {self.steps[1]}"
-        )
-        return (
-            f"{self.severity}: {self.rule} ({self.certainty:.0%} sure, {steps}). {self.evidence} {self.remedy}".strip()
-        )
+        first, last = self.steps
+        steps = f"steps {first} to {last}" if first < last else f"step {last}"
+        title = self.rule if self.severity == "healthy" else f"{self.severity}: {self.rule}"
+        return f"{title} ({self.certainty:.0%} sure, {steps}). {self.evidence} {self.remedy}".strip()
 
 
 @dataclass(frozen=True, kw_only=True)
