@@ -24,7 +24,7 @@ from tests.threads import num_threads
 from tests.trainer.family_folders import write_folder
 
 
-@pytest.mark.parametrize(("rank", "lr"), [(0, "3e-4"), (4, "1e-2")])
+@pytest.mark.parametrize(("rank", "lr"), [(0, "3e-4"), (4, "1e-3")])
 def test_a_run_learns_merges_validates_and_is_not_repeated(tmp_path, rank, lr, capsys):
     changes = [f"sft.output_dir={tmp_path}/run", f"lora.rank={rank}", "sft.epochs=3", f"sft.optim.lr={lr}"]
     changes += ["sft.train_size=64", "sft.val_size=32"]
