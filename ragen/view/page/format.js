@@ -2,8 +2,9 @@
 
 export function number(value, digits = 3) {
   if (value === null || value === undefined || Number.isNaN(value)) return "–";
-  if (!Number.isFinite(value)) return value > 0 ? "∞" : "−∞";
-  const size = Math.abs(value);
+  if (value === Infinity) return "∞";
+  if (value < 0) return `−${number(-value, digits)}`;
+  const size = value;
   if (Number.isInteger(value) && size < 1e6) return String(value);
   if (size !== 0 && size < 1e-3) return Number(value.toPrecision(digits)).toExponential().replace("e-", "e−");
   if (size >= 1e9) return `${trimmed(value / 1e9, digits)}G`;

@@ -1,5 +1,8 @@
 // The frame of all pages: which route shows what.
 import { Compare } from "app/compare.js";
+import { Episode } from "app/episode.js";
+import { Episodes } from "app/episodes.js";
+import { Group } from "app/group.js";
 import { html, render, useEffect, useState } from "app/html.js";
 import { onConnection } from "app/live.js";
 import { link, useRoute } from "app/router.js";
@@ -16,10 +19,19 @@ function Connection() {
 }
 
 function Page({ parts, search }) {
-  const [kind, id, view] = parts;
+  const [kind, id, view, ...rest] = parts;
   if (kind === undefined || kind === "runs") return html`<${Runs} search=${search} />`;
   if (kind === "compare" && id) return html`<${Compare} ids=${parts.slice(1)} search=${search} />`;
-  if (kind === "run" && id && view === undefined) return html`<${Run} id=${id} search=${search} key=${id} />`;
+  if (kind === "run" && id) {
+    if (view === undefined) return html`<${Run} id=${id} search=${search} key=${id} />`;
+    if (view === "episodes") return html`<${Episodes} id=${id} search=${search} key=${id} />`;
+    if (view === "episode" && rest.length === 2) {
+      return html`<${Episode} id=${id} file=${rest[0]} index=${rest[1]} search=${search} key=${rest.join("/")} />`;
+    }
+    if (view === "group" && rest.length === 2) {
+      return html`<${Group} id=${id} file=${rest[0]} group=${rest[1]} key=${rest.join("/")} />`;
+    }
+  }
   return html`<p class="problem" role="alert">There is no such page. <a href="#/runs">All runs</a></p>`;
 }
 

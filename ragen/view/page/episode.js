@@ -1,0 +1,98 @@
+// One episode, turn by turn, with its board as a film.
+import { query, runPath, useGet } from "app/api.js";
+import { Board } from "app/board.js";
+import { Status } from "app/episodes.js";
+import { FilmControls, useFilm } from "app/film.js";
+import { number, visible } from "app/format.js";
+import { html, useEffect, useRef } from "app/html.js";
+import { Choice, Crumbs, Problem, Text, Wait } from "app/parts.js";
+import { link, replace } from "app/router.js";
+import { COLOURINGS, Scale, Tokens, fits } from "app/tokens.js";
+
+// One frame before each turn and one for the end.
+export const framesOf = (episode) => [...episode.turns.map((turn) => turn.frame), episode.final_frame];
+
+function Actions({ turn }) {
+  const executed = turn.executed ?? [];
+  const dropped = (turn.actions ?? []).slice(executed.length);
+  return html`<span class="actions">${executed.map((action) => html`<span class="action">${visible(action)}</span>`)}
+    ${dropped.map((action) => html`<span class="action dropped" title="not executed">${visible(action)}<span class="sr-only"> (not executed)</span></span>`)}
+    ${executed.length + dropped.length === 0 && html`<span class="muted">no action</span>`}</span>`;
+}
+
+function Turn({ turn, number: n, isCurrent, go, colouring, hasIds }) {
+  const element = useRef(null);
+  useEffect(() => {
+    if (isCurrent) element.current?.scrollIntoView({ block: "nearest" });
+  }, [isCurrent]);
+  const info = Object.entries(turn.info ?? {});
+  return html`<li class=${`turn ${isCurrent ? "current" : ""}`} ref=${element} aria-current=${isCurrent ? "step" : undefined}>
+    <div class="turn-head"><button type="button" class="quiet" onClick=${go}>Turn ${n}</button>
+      <${Actions} turn=${turn} />
+      <span class="spacer"></span><span>reward <b>${number(turn.reward)}</b></span>
+      ${turn.penalty ? html`<span class="penalty">penalty <b>${number(turn.penalty)}</b></span>` : ""}</div>
+    ${turn.is_parsed === false && html`<p class="note">The reply does not have the required form.</p>`}
+    ${turn.thought && html`<div class="said"><h4>Thought</h4><${Text} text=${turn.thought} name="thought" /></div>`}
+    <div class="said"><h4>Reply</h4>
+      ${turn.tokens?.length && (colouring !== "none" || hasIds)
+        ? html`<${Tokens} tokens=${turn.tokens} colouring=${colouring} hasIds=${hasIds} />`
+        : html`<${Text} text=${turn.text} name="reply" />`}</div>
+    <details><summary>Prompt${turn.stop_reason ? `, info, ended by ${statusOf(turn.stop_reason)}` : " and info"}</summary><${Text} text=${turn.user ?? turn.observation} name="prompt" />
+      ${info.length > 0 && html`<p class="info">${info.map(([key, value]) => html`<span>${visible(key)} <b>${typeof value === "number" ? number(value) : visible(JSON.stringify(value))}</b></span>`)}</p>`}</details>
+  </li>`;
+}
+
+const statusOf = (text) => visible(String(text).replaceAll("_", " "));
+
+function Film({ id, episode, search }) {
+  const frames = framesOf(episode);
+  const film = useFilm(frames.length, Number(search.turn ?? 0) || 0);
+  const turn = film.at;
+  const colouring = search.colour ?? "logprob";
+  const hasIds = search.ids === "1";
+  const parts = ["run", id, "episode", episode.file, episode.index];
+  const set = (change) => replace(parts, { colour: search.colour, ids: search.ids, turn: film.at || "", ...change });
+  const withTokens = episode.turns.filter((one) => one.tokens?.length);
+  const isForeign = !withTokens.every(fits);
+  const hasTokens = withTokens.length > 0 && !isForeign;
+  const label = turn >= episode.turns.length ? "the end" : `before turn ${turn + 1} of ${episode.turns.length}`;
+  return html`<div class="episode">
+    <div class="stage"><div class="stage-inner">
+      <${Board} frame=${frames[turn]} />
+      <${FilmControls} film=${film} label=${label} />
+      <p class="muted hint">Keys: ← → move, space plays.</p></div></div>
+    <div>
+      ${hasTokens && html`<div class="toolbar"><${Choice} label="Colour" options=${COLOURINGS} value=${colouring} onChange=${(value) => set({ colour: value })} />
+        <button type="button" aria-pressed=${hasIds} onClick=${() => set({ ids: hasIds ? "" : "1" })}>Token ids</button><${Scale} colouring=${colouring} /></div>`}
+      ${episode.tokens_missing && html`<p class="muted hint">${visible(episode.tokens_missing)} So tokens are not coloured.</p>`}
+      ${isForeign && html`<p class="muted hint">The tokenizer of the model on this machine is not the one of this run: its tokens do not make up the replies, so they are not coloured.</p>`}
+      ${episode.system && html`<details class="fold"><summary>System message</summary><${Text} text=${episode.system} name="system" /></details>`}
+      <ol class="turns">${episode.turns.map((one, i) => html`<${Turn} key=${i} turn=${one} number=${i + 1} isCurrent=${i === turn} go=${() => film.go(i)}
+        colouring=${hasTokens ? colouring : "none"} hasIds=${hasTokens && hasIds} />`)}</ol>
+      ${episode.error && html`<p class="problem">${visible(episode.error)}</p>`}
+    </div>
+  </div>`;
+}
+
+export function Episode({ id, file, index, search }) {
+  const run = useGet(runPath(id));
+  const { data: episode, error } = useGet(runPath(id) + "/episode" + query({ file, index }));
+  const name = run.data?.name ?? id;
+  const crumbs = html`<${Crumbs} items=${[[name, ["run", id]], ["Episodes", ["run", id, "episodes"]], [`${file}, ${index}`]]} />`;
+  if (!episode) return html`${crumbs}${error ? html`<${Problem} error=${error} />` : html`<${Wait} what="the episode" />`}`;
+  const at = Number(index);
+  return html`${crumbs}
+    <div class="page-head"><h1>${visible(episode.tag)}, group ${episode.group}, member ${episode.member}</h1>
+      <nav class="tabs" aria-label="Near episodes">
+        ${at > 0 && html`<a href=${link(["run", id, "episode", file, at - 1])}>Previous</a>`}
+        <a href=${link(["run", id, "episode", file, at + 1])}>Next</a>
+        <a href=${link(["run", id, "group", file, episode.group])}>Its group</a></nav></div>
+    <dl class="facts">
+      <div class="fact"><dt>Status</dt><dd><${Status} status=${episode.status} /></dd></div>
+      <div class="fact"><dt>Reward</dt><dd>${number(episode.reward)}</dd></div>
+      <div class="fact"><dt>Penalty</dt><dd>${number(episode.penalty)}</dd></div>
+      <div class="fact"><dt>Turns</dt><dd>${episode.turns.length}</dd></div>
+      <div class="fact"><dt>Rollout</dt><dd>${visible(file)}</dd></div>
+      <div class="fact"><dt>Seed</dt><dd>${episode.seed}</dd></div></dl>
+    <${Film} id=${id} episode=${{ ...episode, file, index }} search=${search} />`;
+}

@@ -1,0 +1,142 @@
+"""Episodes: lists, groups side by side, the film, coloured tokens, and texts that would like to be more than texts."""
+
+import re
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import expect
+
+from ragen.tracking.rundir import RunDir
+from tests.view.browser.pages import Visitor
+from tests.view.runs import episode, turn, write_run
+
+RUN = "/run/0%2Ffirst"
+PAGES = {
+    "episodes": f"{RUN}/episodes",
+    "episode": f"{RUN}/episode/train_step_1/0",
+    "group": f"{RUN}/group/train_step_1/0",
+}
+MARKUP = "<script>alert(1)</script><img src=x onerror=alert(2)><svg onload=alert(3)></svg>javascript:alert(4)"
+HOSTILE = f"{MARKUP} \u202egnihtemos\u202c \x00\x1b[31m \u2066x\u2069 {{{{7*7}}}} ${{alert(5)}} \ud800"
+NAME = "<img src=x onerror=alert(6)>"
+
+
+def test_episodes_are_found_by_rollout_status_and_reward(visitor: Visitor):
+    page = visitor.open(RUN)
+    page.get_by_role("link", name="Episodes").click()
+    expect(page.get_by_text(re.compile(r"^\d+ episodes$"))).to_have_text("80 episodes")  # 3 x 16 and 4 x 8
+    page.get_by_label("Rollout").select_option("train_step_2")
+    expect(page.get_by_text("16 episodes")).to_be_visible()
+    page.get_by_label("Status").select_option("solved")
+    page.get_by_role("button", name="Member").click()
+    assert {"file=train_step_2", "status=solved", "sort=-member"} <= set(page.url.partition("?")[2].split("&"))
+    for text in page.locator(".status").all_inner_texts():
+        assert "solved" in text
+    page.get_by_role("searchbox", name="Text").fill("no reply says this")
+    page.keyboard.press("Enter")
+    expect(page.get_by_text("0 episodes")).to_be_visible()
+
+
+def test_members_of_a_group_stand_side_by_side(visitor: Visitor):
+    page = visitor.open(f"{RUN}/episodes?file=train_step_1")
+    page.get_by_role("link", name="Group 1 of train_step_1").first.click()
+    expect(page.locator(".member")).to_have_count(4)
+    expect(page.locator(".member .board")).to_have_count(4)
+    expect(page.get_by_role("img", name=re.compile("^Histogram: "))).to_be_visible()
+    boards = page.locator(".member .board")
+    starts = {boards.nth(i).get_attribute("aria-label") for i in range(4)}
+    assert len(starts) == 1  # the same level
+    page.get_by_role("link", name="Member 2").click()
+    expect(page.get_by_role("heading", name="FrozenLake, group 1, member 2")).to_be_visible()
+
+
+def test_an_episode_plays_like_a_film(visitor: Visitor):
+    page = visitor.open(PAGES["episode"])
+    turns = page.locator(".turn")
+    expect(turns.first).to_have_class(re.compile("current"))
+    board = page.locator(".stage .board")
+    start = board.get_attribute("aria-label")
+    page.locator("h1").click()
+    page.keyboard.press("End")
+    expect(page.get_by_text("the end", exact=True)).to_be_visible()
+    page.keyboard.press("Home")
+    expect(board).to_have_attribute("aria-label", start)
+    page.get_by_label("Speed").select_option("4")
+    page.get_by_role("button", name="Play").click()
+    expect(page.get_by_text("the end", exact=True)).to_be_visible()
+    expect(page.get_by_role("button", name="Play")).to_be_visible()
+    expect(page.locator(".turn.current")).to_have_count(0)
+    page.get_by_role("button", name="Turn 1", exact=True).click()
+    expect(turns.first).to_have_class(re.compile("current"))
+
+
+def test_tokens_are_coloured_by_doubt_and_ids_come_on_demand(visitor: Visitor):
+    page = visitor.open(PAGES["episode"])
+    token = page.locator(".token").first
+    expect(token).to_have_attribute("title", re.compile(r"log-prob −?[\d.e−]+, probability .*entropy .*id \d+"))
+    doubts = [float(value) for value in page.locator(".token").evaluate_all("all => all.map(one => one.dataset.doubt)")]
+    assert max(doubts) > 0.1
+    doubtful = page.locator(".token").nth(doubts.index(max(doubts)))
+    assert doubtful.evaluate("one => getComputedStyle(one).backgroundColor").startswith("rgba(230, 159, 0, 0.")
+    page.get_by_role("button", name="Token ids").click()
+    expect(token.locator("sub")).to_have_text(re.compile(r"^\d+$"))
+    page.get_by_role("button", name="None").click()
+    assert "colour=none" in page.url and "ids=1" in page.url
+    assert doubtful.evaluate("one => getComputedStyle(one).backgroundColor") == "rgba(0, 0, 0, 0)"
+
+
+@pytest.fixture(scope="module")
+def hostile(address: str, tmp_path_factory: pytest.TempPathFactory, runs: Path) -> str:
+    """The route of a run whose every text is an attack."""
+    run = RunDir(write_run(runs / NAME))
+    run.log(2, {f"val-env/{MARKUP.replace('/', '|')}/success": 0.5, MARKUP: 1.0})
+    run.write_status("failed", HOSTILE, step=2, cause=HOSTILE)
+    replies = [turn(HOSTILE, thought=HOSTILE, observation=HOSTILE, user=HOSTILE, actions=[HOSTILE], executed=[HOSTILE])]
+    long = [turn("A" * 2**20, thought="B" * 2**20, observation="C" * 2**20)]
+    members = [episode(turns=replies, tag=MARKUP, error=HOSTILE, final_observation=HOSTILE), episode(0, 1, turns=long)]
+    run.write_episodes("train_step_1", members)
+    return "/run/0%2F%3Cimg%20src%3Dx%20onerror%3Dalert(6)%3E"
+
+
+@pytest.mark.parametrize(
+    "path", ["", "/episodes", "/episode/train_step_1/0", "/episode/train_step_1/1", "/group/train_step_1/0"]
+)
+def test_hostile_texts_do_nothing(visitor: Visitor, hostile: str, path: str):
+    page = visitor.open(hostile + path)
+    expect(page.get_by_role("heading", level=1)).to_be_visible()
+    expect(page.get_by_role("status").filter(has_text="Reading")).to_have_count(0)
+    page.wait_for_timeout(200)  # time for an attack
+    assert page.locator("#app script, #app img, #app svg[onload], #app [onerror]").count() == 0
+    shown = page.locator("#app").inner_text()
+    assert not set(shown) & set("\x00\x1b\u202e\u202c\u2066\u2069")
+    assert len(shown) < 100_000
+    assert visitor.overflow() <= 0
+    # At the end the visitor checks that no dialog opened and nothing was logged or blocked.
+
+
+def test_hidden_characters_are_written_out_and_long_texts_open_on_demand(visitor: Visitor, hostile: str):
+    page = visitor.open(f"{hostile}/episode/train_step_1/0")
+    reply = page.locator(".text-reply")
+    expect(reply).to_contain_text("<script>alert(1)</script><img src=x onerror=alert(2)>")
+    expect(reply).to_contain_text("⟨U+202E⟩gnihtemos⟨U+202C⟩ ␀␛[31m")
+    page = visitor.open(f"{hostile}/episode/train_step_1/1")
+    page.locator(".text-reply").get_by_role("button").click()
+    assert len(page.locator(".text-reply").inner_text()) == 2**20
+
+
+def test_a_hostile_name_is_a_text_in_the_list(visitor: Visitor, hostile: str):
+    page = visitor.open("/runs")
+    page.get_by_role("link", name=NAME).click()
+    expect(page.get_by_role("heading", name=NAME)).to_be_visible()
+    expect(page.get_by_text("failed").first).to_be_visible()
+
+
+@pytest.mark.parametrize(("theme", "width"), [("light", 400), ("dark", 1280)])
+def test_every_page_is_accessible_and_fits(browser, address: str, theme: str, width: int):
+    with Visitor(browser, address, width=width, theme=theme) as visitor:
+        for name, route in PAGES.items():
+            page = visitor.open(route)
+            expect(page.locator("tbody tr, .turn, .member").first).to_be_visible()
+            assert visitor.violations() == [], name
+            assert visitor.overflow() <= 0, name
+        assert visitor.complaints == []
