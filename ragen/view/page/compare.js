@@ -81,7 +81,7 @@ function useRuns(ids) {
 }
 
 function Table({ runs }) {
-  return html`<div class="scroll"><table class="plain"><thead><tr><th scope="col">Run</th><th scope="col">State</th><th scope="col" class="number">Step</th><th scope="col">Validation, last</th><th scope="col">Best</th></tr></thead>
+  return html`<div class="scroll" tabindex="0" role="region" aria-label="Runs"><table class="plain"><thead><tr><th scope="col">Run</th><th scope="col">State</th><th scope="col" class="number">Step</th><th scope="col">Validation, last</th><th scope="col">Best</th></tr></thead>
     <tbody>${runs.map((run) => html`<tr key=${run.id}><th scope="row"><a href=${link(["run", run.id])}>${visible(run.name)}</a></th><td><${State} state=${run.state} /></td>
       <td class="number">${run.step}</td>
       <td>${Object.entries(run.validation ?? {}).map(([tag, curve]) => html`<div key=${tag}>${visible(tag)} <b>${share(curve.success.at(-1))}</b> <small>${interval(curve.low?.at(-1), curve.high?.at(-1))}</small></div>`)}</td>
@@ -91,7 +91,7 @@ function Table({ runs }) {
 function Differences({ runs }) {
   const rows = differences(runs);
   return html`<details class="fold" open=${rows.length <= 12}><summary>${rows.length ? `Where the configurations differ, ${rows.length} keys` : "The configurations are the same"}</summary>
-    ${rows.length > 0 && html`<div class="scroll"><table class="plain"><thead><tr><th scope="col">Key</th>${runs.map((run) => html`<th scope="col" key=${run.id}>${visible(run.name)}</th>`)}</tr></thead>
+    ${rows.length > 0 && html`<div class="scroll" tabindex="0" role="region" aria-label="Differences"><table class="plain"><thead><tr><th scope="col">Key</th>${runs.map((run) => html`<th scope="col" key=${run.id}>${visible(run.name)}</th>`)}</tr></thead>
     <tbody>${rows.map(([key, values]) => html`<tr key=${key}><th scope="row"><code>${visible(key)}</code></th>${values.map((value) => html`<td>${value === undefined ? "–" : visible(written(value))}</td>`)}</tr>`)}</tbody></table></div>`}
   </details>`;
 }

@@ -2,7 +2,7 @@
 import { query, runPath, useGet, useLive, useThrottled } from "app/api.js";
 import { number, visible } from "app/format.js";
 import { html, useEffect } from "app/html.js";
-import { Crumbs, Problem, Wait } from "app/parts.js";
+import { Crumbs, Problem, Tabs, Wait } from "app/parts.js";
 import { link, replace } from "app/router.js";
 
 const STATUSES = ["solved", "failed", "out_of_turns", "out_of_actions", "context_full", "env_error", "env_timeout", "engine_error"];
@@ -56,8 +56,7 @@ export function Episodes({ id, search }) {
   const set = (change) => replace(["run", id, "episodes"], { file, tag, status, min, max, text, sort, page: "", ...change });
   const name = run.data?.name ?? id;
   const head = html`<${Crumbs} items=${[[name, ["run", id]], ["Episodes"]]} />
-    <div class="page-head"><h1>Episodes</h1><nav class="tabs" aria-label="Parts of the run"><a href=${link(["run", id])}>Charts</a>
-      <a href=${link(["run", id, "episodes"])} aria-current="page">Episodes</a></nav></div>`;
+    <div class="page-head"><h1>Episodes</h1><${Tabs} id=${id} current="episodes" /></div>`;
   if (!answer) return html`${head}${error ? html`<${Problem} error=${error} />` : html`<${Wait} what="the episodes" />`}`;
   const pages = Math.max(1, Math.ceil(answer.total / answer.page_size));
   const isFalling = sort.startsWith("-");
@@ -67,7 +66,7 @@ export function Episodes({ id, search }) {
     <${Problem} error=${error} />
     <p class="muted" role="status">${answer.total} episodes${answer.is_complete ? "" : " so far: the search stopped after 2 s, choose a rollout to search it whole"}</p>
     ${isReading && html`<p class="muted"><progress max=${answer.indexing.of} value=${answer.indexing.done} aria-label="Files read"></progress> ${answer.indexing.done} of ${answer.indexing.of} files are read …</p>`}
-    ${answer.rows.length > 0 && html`<div class="scroll"><table class="episodes"><thead><tr>${columns.map(([key, label]) => html`
+    ${answer.rows.length > 0 && html`<div class="scroll" tabindex="0" role="region" aria-label="Episodes"><table class="episodes"><thead><tr>${columns.map(([key, label]) => html`
       <th scope="col" key=${key} class=${WORDS.has(key) ? "" : "number"} aria-sort=${sort.replace("-", "") === key ? (isFalling ? "descending" : "ascending") : undefined}>
         <button type="button" onClick=${() => set({ sort: sort === `-${key}` ? key : `-${key}` })}>${label}<span class="sort-sign" aria-hidden="true">${sort.replace("-", "") === key ? (isFalling ? "↓" : "↑") : ""}</span></button></th>`)}</tr></thead>
       <tbody>${answer.rows.map((row) => html`<${Row} id=${id} row=${row} columns=${columns} key=${`${row.file}/${row.index}`} />`)}</tbody></table></div>`}

@@ -2,6 +2,8 @@
 import { Compare } from "app/compare.js";
 import { Episode } from "app/episode.js";
 import { Episodes } from "app/episodes.js";
+import { Filter } from "app/filter.js";
+import { Gradients } from "app/gradients.js";
 import { Group } from "app/group.js";
 import { html, render, useEffect, useState } from "app/html.js";
 import { onConnection } from "app/live.js";
@@ -25,6 +27,8 @@ function Page({ parts, search }) {
   if (kind === "run" && id) {
     if (view === undefined) return html`<${Run} id=${id} search=${search} key=${id} />`;
     if (view === "episodes") return html`<${Episodes} id=${id} search=${search} key=${id} />`;
+    if (view === "filter") return html`<${Filter} id=${id} search=${search} key=${id} />`;
+    if (view === "gradients") return html`<${Gradients} id=${id} search=${search} key=${id} />`;
     if (view === "episode" && rest.length === 2) {
       return html`<${Episode} id=${id} file=${rest[0]} index=${rest[1]} search=${search} key=${rest.join("/")} />`;
     }

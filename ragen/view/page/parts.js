@@ -61,6 +61,14 @@ export function Crumbs({ items }) {
   </nav>`;
 }
 
+const TABS = [["", "Charts"], ["episodes", "Episodes"], ["filter", "Filter"], ["gradients", "Gradients"]];
+
+// The pages of one run.
+export function Tabs({ id, current }) {
+  return html`<nav class="tabs" aria-label="Parts of the run">${TABS.map(([view, name]) => html`
+    <a key=${name} href=${link(view ? ["run", id, view] : ["run", id])} aria-current=${view === current ? "page" : undefined}>${name}</a>`)}</nav>`;
+}
+
 // A few choices of which one holds.
 export function Choice({ label, options, value, onChange }) {
   return html`<div class="choice" role="group" aria-label=${label}>

@@ -3,9 +3,9 @@ import { runPath, useGet, useLive, useThrottled } from "app/api.js";
 import { AnyMetric, Question, filled, useGlossary } from "app/charts.js";
 import { ago, duration, interval, number, share, visible } from "app/format.js";
 import { html, useMemo, useState } from "app/html.js";
-import { AdvisoryCard, Choice, Crumbs, Problem, State, Text, Wait } from "app/parts.js";
+import { AdvisoryCard, Choice, Crumbs, Problem, State, Tabs, Text, Wait } from "app/parts.js";
 import { present, questions, tagsOf } from "app/questions.js";
-import { link, replace } from "app/router.js";
+import { replace } from "app/router.js";
 import { useTables } from "app/series.js";
 
 function Fact({ label, children }) {
@@ -84,9 +84,7 @@ export function Run({ id, search }) {
   if (!run) return error ? html`<${Problem} error=${error} />` : html`<${Wait} what="the run" />`;
   return html`
     <${Crumbs} items=${[[run.name]]} />
-    <div class="page-head"><h1>${visible(run.name)}</h1>
-      <nav class="tabs" aria-label="Parts of the run"><a href=${link(["run", id])} aria-current="page">Charts</a>
-        <a href=${link(["run", id, "episodes"])}>Episodes</a></nav></div>
+    <div class="page-head"><h1>${visible(run.name)}</h1><${Tabs} id=${id} current="" /></div>
     <${Facts} run=${run} />
     <${Cards} run=${run} />
     <${Problem} error=${error ?? seriesError} />

@@ -114,7 +114,7 @@ export function Runs({ search }) {
         : html`<span class="hint muted">Tick two or more runs to compare them.</span>`}
     </form>
     ${rows.length === 0 ? html`<p class="empty">${data.runs.length ? "No run matches." : "There is no run here yet. `make demo` makes one."}</p>` : html`
-    <div class="scroll"><table class="runs">
+    <div class="scroll" tabindex="0" role="region" aria-label="Runs"><table class="runs">
       <thead><tr><td class="pick"></td>
         <${Heading} name="name" label="Run" ...${heading} /><${Heading} name="state" label="State" ...${heading} />
         <${Heading} name="step" label="Step" isNumber ...${heading} /><${Heading} name="last" label="Last" isNumber ...${heading} />

@@ -7,7 +7,7 @@ import pytest
 from playwright.sync_api import expect
 
 from ragen.tracking.rundir import RunDir
-from tests.view.browser.pages import Visitor
+from tests.view.browser.pages import Visitor, has_ink
 from tests.view.runs import episode, turn, write_run
 
 RUN = "/run/0%2Ffirst"
@@ -15,6 +15,8 @@ PAGES = {
     "episodes": f"{RUN}/episodes",
     "episode": f"{RUN}/episode/train_step_1/0",
     "group": f"{RUN}/group/train_step_1/0",
+    "filter": f"{RUN}/filter",
+    "gradients": f"{RUN}/gradients",
 }
 MARKUP = "<script>alert(1)</script><img src=x onerror=alert(2)><svg onload=alert(3)></svg>javascript:alert(4)"
 HOSTILE = f"{MARKUP} \u202egnihtemos\u202c \x00\x1b[31m \u2066x\u2069 {{{{7*7}}}} ${{alert(5)}} \ud800"
@@ -85,6 +87,33 @@ def test_tokens_are_coloured_by_doubt_and_ids_come_on_demand(visitor: Visitor):
     assert doubtful.evaluate("one => getComputedStyle(one).backgroundColor") == "rgba(0, 0, 0, 0)"
 
 
+def test_filters_are_replayed_on_the_groups_of_a_step(visitor: Visitor):
+    page = visitor.open(RUN)
+    page.get_by_role("link", name="Filter").click()
+    expect(page.get_by_label("Step")).to_have_value("3")
+    expect(page.get_by_role("region", name="Groups").locator("tbody tr")).to_have_count(4)
+    own = page.locator("tr.own")
+    expect(own).to_contain_text("this run")
+    all_kept = page.get_by_role("row", name=re.compile("zeros in")).first
+    expect(all_kept.get_by_role("img")).to_have_attribute("aria-label", re.compile(r"^keeps groups (\d, ){3}\d$"))
+    page.get_by_role("button", name="Earlier").click()
+    expect(page.get_by_label("Step")).to_have_value("2")
+    assert "step=2" in page.url
+    page.get_by_role("link", name="Group 0").click()
+    expect(page.locator(".member")).to_have_count(4)
+
+
+def test_gradients_are_shown_by_bucket(visitor: Visitor):
+    page = visitor.open(RUN)
+    page.get_by_role("link", name="Gradients").click()
+    expect(page.get_by_role("rowheader", name="all")).to_be_visible()
+    expect(page.get_by_role("rowheader", name="bucket 1")).to_be_visible()
+    assert has_ink(page, "Norm of task")
+    page.get_by_role("button", name="entropy", exact=True).click()
+    assert "part=entropy" in page.url
+    expect(page.locator('[data-chart="Norm of entropy"]')).to_contain_text("Norm of the gradient of this term")
+
+
 @pytest.fixture(scope="module")
 def hostile(address: str, tmp_path_factory: pytest.TempPathFactory, runs: Path) -> str:
     """The route of a run whose every text is an attack."""
@@ -99,7 +128,7 @@ def hostile(address: str, tmp_path_factory: pytest.TempPathFactory, runs: Path) 
 
 
 @pytest.mark.parametrize(
-    "path", ["", "/episodes", "/episode/train_step_1/0", "/episode/train_step_1/1", "/group/train_step_1/0"]
+    "path", ["", "/episodes", "/episode/train_step_1/0", "/episode/train_step_1/1", "/group/train_step_1/0", "/filter"]
 )
 def test_hostile_texts_do_nothing(visitor: Visitor, hostile: str, path: str):
     page = visitor.open(hostile + path)
