@@ -21,6 +21,7 @@ from ragen.llm_agent.policies import play_replies, silence
 from ragen.models.resolve import resolve_model
 from ragen.text import printable
 from ragen.tracking.console import console, print_table
+from ragen.tracking.lock import run_lock
 from ragen.tracking.names import FAULTS, below, with_prefix
 from ragen.tracking.rundir import SFT_RECORD, RunDir
 from ragen.trainer.checkpoint import BEST, find_best
@@ -157,7 +158,12 @@ def group_overrides(words: Sequence[str], own: Path) -> list[str]:
 
 
 def run_evaluation(config: Config, run: RunDir, *, modes: Sequence[str], has_references: bool) -> list[Result]:
-    """Evaluate, print one table per tag and write everything into the run directory."""
+    """Evaluate, print one table per tag and write everything into the run directory, which is locked meanwhile."""
+    with run_lock(run.path):
+        return _run_evaluation(config, run, modes=modes, has_references=has_references)
+
+
+def _run_evaluation(config: Config, run: RunDir, *, modes: Sequence[str], has_references: bool) -> list[Result]:
     from ragen.llm_agent.build import build_agent
     from ragen.llm_agent.es_manager import EsManager
 

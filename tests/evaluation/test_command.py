@@ -1,5 +1,6 @@
 """`ragen eval` as a user types it, with the embedded models."""
 
+import fcntl
 import json
 import shutil
 import subprocess
@@ -16,6 +17,7 @@ from ragen.config.show import to_yaml
 from ragen.models.resolve import TINY_ROOT
 from ragen.sft.data import levels_of
 from ragen.tracking.episodes import read_episodes
+from ragen.tracking.lock import LOCK
 from ragen.trainer.held_out import PlayedLevels
 from tests.evaluation.conftest import SMALL
 
@@ -31,6 +33,15 @@ def test_an_evaluation_leaves_a_whole_run_directory(sokoban_run):
     assert files == {"sampled_T0.5.jsonl.gz", "greedy.jsonl.gz", "random.jsonl.gz", "solver.jsonl.gz"}
     for name in files:
         assert len(list(read_episodes(sokoban_run / "episodes" / name))) == 6
+
+
+def test_two_evaluations_do_not_share_a_folder(tmp_path, capsys):
+    (tmp_path / LOCK).touch()
+    with (tmp_path / LOCK).open() as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        assert main(["eval", "tiny", "--out", str(tmp_path), *SMALL]) == 1
+    assert "is in use" in capsys.readouterr().err
+    assert not (tmp_path / "status.json").exists()
 
 
 def test_an_evaluation_says_what_pays(sokoban_run):
