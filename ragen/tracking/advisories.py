@@ -11,6 +11,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from statistics import fmean
 from typing import Any, Literal
@@ -81,16 +82,16 @@ class Health:
     levels: Mapping[str, int] | None = None
     """Tag -> validation levels."""
 
-    @property
+    @cached_property
     def training(self) -> list[Mapping[str, Any]]:
         """The steps that trained, or tried to."""
         return [row for row in self.rows if names.by_tag(row, names.TRAIN, names.SUCCESS)]
 
-    @property
+    @cached_property
     def recent(self) -> list[Mapping[str, Any]]:
         return self.training[-WINDOW:]
 
-    @property
+    @cached_property
     def span(self) -> tuple[int, int]:
         """The steps of `recent`."""
         rows = self.recent or self.rows
@@ -111,7 +112,7 @@ class Health:
         found = [value for row in self.recent for value in names.by_tag(row, names.TRAIN, metric).values()]
         return fmean(found) if found else 0.0
 
-    @property
+    @cached_property
     def validations(self) -> list[tuple[int, Estimate]]:
         """(step, success over all environments)"""
         found = [(int(row["step"]), mean_success(row, self.levels)) for row in self.rows]

@@ -152,6 +152,7 @@ class Index:
 def _opened(path: Path) -> sqlite3.Connection:
     table = sqlite3.connect(path, timeout=30)
     try:
+        table.execute("pragma synchronous = off")  # what a power cut breaks is built anew
         if table.execute("pragma user_version").fetchone()[0] != LAYOUT:
             for name in ("files", "episodes"):
                 table.execute(f"drop table if exists {name}")

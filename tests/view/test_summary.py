@@ -9,7 +9,7 @@ import pytest
 from ragen.tracking.lock import run_lock
 from ragen.tracking.rundir import RunDir
 from ragen.view.folders import Folders
-from ragen.view.summary import KILLED, Summaries, card
+from ragen.view.summary import KILLED, Summaries, card, sections_of, successes_in
 from tests.view.runs import write_run
 
 
@@ -126,3 +126,15 @@ def test_a_list_does_not_wait_for_all_advisories(tmp_path, monkeypatch):
     assert rows(tmp_path, summaries)["a"]["is_advised"] is False
     assert summaries.row(Folders([tmp_path]).find("0/a"))["is_advised"] is True
     assert rows(tmp_path, summaries)["a"]["is_advised"] is True
+
+
+def test_of_a_line_only_the_successes_are_read():
+    line = b'{"step":3,"a":1.0,"val-env/A/success":0.5,"val-env/A/success_low":0.25,"val-env/A/pass@1":0.5}'
+    assert successes_in(line) == b'{"step":3,"val-env/A/success":0.5,"val-env/A/success_low":0.25}'
+    assert successes_in(b'{"step":3,"train/A/success":0.5}') == b""
+
+
+def test_of_a_configuration_only_the_needed_sections_are_read():
+    config = "model_path: x  # a: b\nactor:\n  trainer: 1\ntrainer:  # c\n  a: 1\n\n# d\n  b: 2\n"
+    assert sections_of(config) == "model_path: x  # a: b\ntrainer:  # c\n  a: 1\n\n# d\n  b: 2\n"
+    assert sections_of("other: 1\n") == "{}"
