@@ -163,3 +163,11 @@ def test_training_takes_over_what_its_model_was_trained_on(tmp_path):
     of_checkpoint = levels_behind(run.path / "global_step_1" / "actor")
     trained = {int(e.level, 16) for e in run.episodes(1)}
     assert set(of_checkpoint.hashes) == trained | set(played.hashes)
+
+
+@pytest.mark.parametrize(
+    ("family", "tag"), [("bandit", "Bandit"), ("frozen_lake", "FrozenLake"), ("sokoban", "CoordSokoban")]
+)
+def test_the_embedded_models_name_the_levels_of_their_demonstrations(family, tag):
+    played = levels_behind(resolve_model(f"tiny/{family}"))
+    assert {int(level, 16) for level in levels(tag, range(1_000_000, 1_000_020))} <= set(played.hashes)

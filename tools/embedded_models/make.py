@@ -10,9 +10,10 @@ from __future__ import annotations
 import argparse
 import json
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ragen.algorithms.statistics import Estimate
 from ragen.config import load_config
@@ -21,6 +22,9 @@ from ragen.env.bandit.env import ARMS
 from ragen.models.resolve import TINY_ROOT
 from ragen.tracking.console import print_table
 from ragen.types import Sample
+
+if TYPE_CHECKING:
+    from ragen.trainer.held_out import PlayedLevels
 
 DEMO_SEED = 1_000_000
 
@@ -176,10 +180,24 @@ def make_model(recipe: Recipe, tokenizer: Any, seed: int) -> Any:
     return AutoModelForCausalLM.from_config(config, dtype=torch.float32)
 
 
+def demonstrated(configs: Sequence[Config], rounds: int) -> PlayedLevels:
+    """The levels of all rounds of demonstrations."""
+    from ragen.sft.data import levels_of
+    from ragen.trainer.held_out import PlayedLevels
+
+    played = PlayedLevels()
+    for config in configs:
+        train_set = config.es_manager.train
+        [tag] = train_set.env_configs.tags
+        for epoch in range(rounds):
+            first_seed = DEMO_SEED + epoch * 10_000
+            played.add(levels_of(config, tag, range(first_seed, first_seed + train_set.env_groups)))
+    return played
+
+
 def make(family: str, *, out: Path, num_epochs: int | None = None, noise: float | None = None, seed: int = 0) -> None:
     """Build, train and save one family; prints the loss of every round."""
-    from ragen.sft.data import Chunk, Demonstrator, levels_of, training_samples
-    from ragen.trainer.held_out import PlayedLevels
+    from ragen.sft.data import Chunk, Demonstrator, training_samples
     from tools.embedded_models.train import train
 
     recipe = RECIPES[family]
@@ -216,14 +234,7 @@ def make(family: str, *, out: Path, num_epochs: int | None = None, noise: float 
         "rounds": rounds,
         "seed": seed,
     }
-    played = PlayedLevels()
-    for config in configs:
-        train_set = config.es_manager.train
-        [tag] = train_set.env_configs.tags
-        for epoch in range(rounds):
-            first_seed = DEMO_SEED + epoch * 10_000
-            played.add(levels_of(config, tag, range(first_seed, first_seed + train_set.env_groups)))
-    played.write(out)
+    demonstrated(configs, rounds).write(out)
     (out / "warm_start.json").write_text(json.dumps(facts, indent=2) + "\n")
     for file in out.iterdir():
         file.chmod(0o644)
