@@ -42,7 +42,7 @@ def test_ci_is_the_documented_commands_and_nothing_hidden():
     script = ROOT / ".ci" / "run"
     assert os.access(script, os.X_OK)
     lines = [line for line in script.read_text().splitlines() if line and not line.startswith(("#", "set ", "cd "))]
-    assert lines == ["make lint", "make types", "make test"]
+    assert lines == ["make lint", "make types", "make browser", "make test"]
 
 
 def test_help_describes_every_target():
