@@ -38,13 +38,15 @@ INDEXING_S = 1.0
 MEMBER, PLAIN, STREAM = "member", "plain", "stream"
 """How a line is reached: a gzip member of its own, bytes of a plain file, or from the start of a foreign gzip file."""
 
-TABLES = """
-create table files(name text primary key, stamp text, rollout text, step integer, kind text, count integer);
-create table episodes(
+TABLES = (
+    "drop table if exists files",
+    "drop table if exists episodes",
+    "create table files(name text primary key, stamp text, rollout text, step integer, kind text, count integer)",
+    """create table episodes(
     file text, "index" integer, tag text, "group" integer, member integer, seed integer, status text, success integer,
     reward real, penalty real, turns integer, actions integer, tokens integer, offset integer, length integer,
-    primary key(file, "index")) without rowid;
-"""
+    primary key(file, "index")) without rowid""",
+)
 HEADER_COLUMNS = (
     *("tag", "group", "member", "seed", "status", "success"),
     *("reward", "penalty", "turns", "actions", "tokens"),
@@ -115,18 +117,23 @@ class Index:
 
     @contextlib.contextmanager
     def connect(self) -> Iterator[sqlite3.Connection]:
-        """The table, committed at the end; one that is broken or of another layout is built anew."""
-        self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        """The table, committed at the end; one that is damaged or of another layout is built anew."""
         try:
-            table = _opened(self.path)
-        except sqlite3.DatabaseError:
-            self.path.unlink(missing_ok=True)
-            table = _opened(self.path)
-        try:
-            with table:
+            self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            try:
+                table = _opened(self.path)
+            except sqlite3.OperationalError:
+                raise
+            except sqlite3.DatabaseError:  # no SQLite file
+                self.path.unlink(missing_ok=True)
+                table = _opened(self.path)
+            with contextlib.closing(table), table:
                 yield table
-        finally:
-            table.close()
+        except sqlite3.OperationalError as error:
+            raise RagenError(f"The cache of episodes, {self.path}, cannot be used: {error}.") from error
+        except sqlite3.DatabaseError as error:
+            self.path.unlink(missing_ok=True)
+            raise RagenError("The cache of episodes was damaged and has been removed. Ask again.") from error
 
     def select(self, sql: str, values: Sequence[Any] = ()) -> list[dict[str, Any]]:
         with self.connect() as table:
@@ -153,16 +160,21 @@ def _opened(path: Path) -> sqlite3.Connection:
     table = sqlite3.connect(path, timeout=30)
     try:
         table.execute("pragma synchronous = off")  # what a power cut breaks is built anew
-        if table.execute("pragma user_version").fetchone()[0] != LAYOUT:
-            for name in ("files", "episodes"):
-                table.execute(f"drop table if exists {name}")
-            table.executescript(TABLES)
-            table.execute(f"pragma user_version = {LAYOUT}")
-        table.execute("select count(*) from files").fetchone()
+        if _layout(table) != LAYOUT:
+            table.execute("begin immediate")  # others may be about to build it, too
+            if _layout(table) != LAYOUT:
+                for statement in TABLES:
+                    table.execute(statement)
+                table.execute(f"pragma user_version = {LAYOUT}")
+            table.commit()
     except BaseException:
         table.close()
         raise
     return table
+
+
+def _layout(table: sqlite3.Connection) -> int:
+    return table.execute("pragma user_version").fetchone()[0]
 
 
 def _forget(table: sqlite3.Connection, name: str) -> None:

@@ -2,9 +2,11 @@
 
 import gzip
 import json
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from ragen.errors import RagenError
 from ragen.tracking.episodes import episode_to_json
 from ragen.tracking.rundir import RunDir
 from ragen.view import index as module
@@ -120,3 +122,32 @@ def test_what_is_not_there_is_said(tmp_path, file, number):
     RunDir(tmp_path).write_episodes("train_step_1", [episode()])
     with pytest.raises(NotThere):
         Index(tmp_path).line(file, number)
+
+
+def test_many_may_ask_at_once(tmp_path):
+    run = RunDir(tmp_path)
+    for step in range(5):
+        run.write_episodes(f"train_step_{step}", [episode(group) for group in range(4)])
+    with ThreadPoolExecutor(8) as threads:  # of several servers, which share nothing but the cache
+        found = list(threads.map(lambda _: len(headers(Index(tmp_path))), range(16)))
+    assert found == [20] * 16
+
+
+def test_a_table_that_is_damaged_further_down_is_removed(tmp_path):
+    RunDir(tmp_path).write_episodes("train_step_1", [episode(group) for group in range(500)])
+    index = Index(tmp_path)
+    headers(index)
+    content = bytearray(index.path.read_bytes())
+    content[8192:-4096] = b"x" * (len(content) - 8192 - 4096)
+    index.path.write_bytes(content)
+    with pytest.raises(RagenError, match="damaged and has been removed"):
+        headers(index)
+    assert len(headers(index)) == 500
+
+
+def test_a_cache_that_cannot_be_used_is_a_sentence(tmp_path):
+    RunDir(tmp_path / "run").write_episodes("train_step_1", [episode()])
+    index = Index(tmp_path / "run", tmp_path)
+    index.path.mkdir()
+    with pytest.raises(RagenError, match="cannot be used"):
+        index.update()
