@@ -56,11 +56,11 @@ export function Episodes({ id, search }) {
   const set = (change) => replace(["run", id, "episodes"], { file, tag, status, min, max, text, sort, page: "", ...change });
   const name = run.data?.name ?? id;
   const head = html`<${Crumbs} items=${[[name, ["run", id]], ["Episodes"]]} />
-    <div class="page-head"><h1>Episodes</h1><${Tabs} id=${id} current="episodes" /></div>`;
+    <div class="page-head"><h1>Episodes</h1><${Tabs} id=${id} kind=${run.data?.kind} current="episodes" /></div>`;
   if (!answer) return html`${head}${error ? html`<${Problem} error=${error} />` : html`<${Wait} what="the episodes" />`}`;
   const pages = Math.max(1, Math.ceil(answer.total / answer.page_size));
   const isFalling = sort.startsWith("-");
-  const columns = COLUMNS.filter(([key]) => answer.rows.some((row) => row[key] !== null && row[key] !== undefined));
+  const columns = COLUMNS.filter(([key]) => key === "step" || answer.rows.some((row) => row[key] !== null && row[key] !== undefined));
   return html`${head}
     <${Filters} search=${search} set=${set} files=${answer.files} tags=${answer.tags} />
     <${Problem} error=${error} />

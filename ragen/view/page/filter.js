@@ -60,7 +60,7 @@ export function Filter({ id, search }) {
   const at = answer?.steps.indexOf(answer.step);
   const groups = answer?.groups.toSorted((a, b) => b.reward_std - a.reward_std || a.group - b.group);
   return html`<${Crumbs} items=${[[run.data?.name ?? id, ["run", id]], ["Filter"]]} />
-    <div class="page-head"><h1>Filter</h1><${Tabs} id=${id} current="filter" /></div>
+    <div class="page-head"><h1>Filter</h1><${Tabs} id=${id} kind=${run.data?.kind} current="filter" /></div>
     <${Problem} error=${error} />
     ${!answer ? !error && html`<${Wait} what="the groups" />` : html`
       <div class="filters"><label>Step <select value=${answer.step} onChange=${(event) => go(event.target.value)}>

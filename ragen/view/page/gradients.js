@@ -66,7 +66,7 @@ export function Gradients({ id, search }) {
   ].filter(Boolean) : []), [data, source, part]);
   const glossary = useGlossary(plots.flatMap((plot) => plot.series.map((one) => one.name)));
   return html`<${Crumbs} items=${[[run.data?.name ?? id, ["run", id]], ["Gradients"]]} />
-    <div class="page-head"><h1>Gradients</h1><${Tabs} id=${id} current="gradients" /></div>
+    <div class="page-head"><h1>Gradients</h1><${Tabs} id=${id} kind=${run.data?.kind} current="gradients" /></div>
     <${Problem} error=${error} />
     ${!data && !error && html`<${Wait} what="the analyses" />`}
     ${data && analyses.length === 0 && html`<p class="empty">This run has made no gradient analysis. trainer.gradient_analysis_mode=true makes them.</p>`}

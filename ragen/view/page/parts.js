@@ -62,10 +62,11 @@ export function Crumbs({ items }) {
 }
 
 const TABS = [["", "Charts"], ["episodes", "Episodes"], ["filter", "Filter"], ["gradients", "Gradients"]];
+const TABS_OF = { evaluation: [["", "Results"], ["episodes", "Episodes"]], sft: [["", "Charts"]] };
 
 // The pages of one run.
-export function Tabs({ id, current }) {
-  return html`<nav class="tabs" aria-label="Parts of the run">${TABS.map(([view, name]) => html`
+export function Tabs({ id, kind, current }) {
+  return html`<nav class="tabs" aria-label="Parts of the run">${(TABS_OF[kind] ?? TABS).map(([view, name]) => html`
     <a key=${name} href=${link(view ? ["run", id, view] : ["run", id])} aria-current=${view === current ? "page" : undefined}>${name}</a>`)}</nav>`;
 }
 

@@ -108,7 +108,7 @@ const TIME = [
 
 // The tags a table knows, from the names of its metrics.
 export function tagsOf(table) {
-  const pattern = /^(?:train|val-env|val-env-greedy|sampled|greedy)\/([^/]+)\/success$/;
+  const pattern = /^(?:train|val-env|val-env-greedy|sampled|greedy|random|solver)\/([^/]+)\/success$/;
   return [...new Set(table.names.map((name) => pattern.exec(name)?.[1]).filter(Boolean))].sort();
 }
 

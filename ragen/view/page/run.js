@@ -1,6 +1,7 @@
 // One run: its state and advisories, the charts by question, its configuration.
 import { runPath, useGet, useLive, useThrottled } from "app/api.js";
 import { AnyMetric, Question, filled, useGlossary } from "app/charts.js";
+import { Evaluation } from "app/evaluation.js";
 import { ago, duration, interval, number, share, visible } from "app/format.js";
 import { html, useMemo, useState } from "app/html.js";
 import { AdvisoryCard, Choice, Crumbs, Problem, State, Tabs, Text, Wait } from "app/parts.js";
@@ -16,10 +17,10 @@ function Facts({ run }) {
   const tags = Object.entries(run.validation ?? {});
   return html`<dl class="facts">
     <${Fact} label="State"><${State} state=${run.state} /></${Fact}>
-    <${Fact} label="Step">${run.step ?? "–"}${run.total_steps ? html`<span class="muted"> of ${run.total_steps}</span>` : ""}</${Fact}>
+    ${run.kind !== "evaluation" && html`<${Fact} label="Step">${run.step ?? "–"}${run.total_steps ? html`<span class="muted"> of ${run.total_steps}</span>` : ""}</${Fact}>`}
     ${tags.map(([tag, curve]) => html`<${Fact} label=${`Validation, ${visible(tag)}`} key=${tag}>${share(curve.success.at(-1))}
-      <small> ${interval(curve.low?.at(-1), curve.high?.at(-1))}, best ${share(curve.best)} at step ${curve.best_step}</small></${Fact}>`)}
-    <${Fact} label="Speed">${run.seconds_per_step ? `${duration(run.seconds_per_step)} a step` : "–"}</${Fact}>
+      <small> ${interval(curve.low?.at(-1), curve.high?.at(-1))}${curve.steps.length > 1 ? `, best ${share(curve.best)} at step ${curve.best_step}` : ""}</small></${Fact}>`)}
+    ${run.seconds_per_step && html`<${Fact} label="Speed">${duration(run.seconds_per_step)} a step</${Fact}>`}
     ${run.state === "running" && html`<${Fact} label="Left">${duration(run.seconds_left)}</${Fact}>`}
     <${Fact} label="Updated">${ago(run.updated_at)}</${Fact}>
     ${run.model && html`<${Fact} label="Model">${visible(run.model)}</${Fact}>`}
@@ -81,14 +82,16 @@ export function Run({ id, search }) {
   }, [table, axis, JSON.stringify(run?.references)]);
   const glossary = useGlossary(groups.flatMap((group) => group.plots.flatMap((plot) => plot.series.map((one) => one.name))));
   const axes = { step: "Step", ...(table?.column("timing_s/total") && { time: "Time" }), ...(table?.column("perf/total_num_tokens") && { tokens: "Tokens" }) };
+  const isEvaluation = run?.kind === "evaluation";
   if (!run) return error ? html`<${Problem} error=${error} />` : html`<${Wait} what="the run" />`;
   return html`
     <${Crumbs} items=${[[run.name]]} />
-    <div class="page-head"><h1>${visible(run.name)}</h1><${Tabs} id=${id} current="" /></div>
+    <div class="page-head"><h1>${visible(run.name)}</h1><${Tabs} id=${id} kind=${run.kind} current="" /></div>
     <${Facts} run=${run} />
     <${Cards} run=${run} />
     <${Problem} error=${error ?? seriesError} />
-    ${table && table.steps.length > 0 && html`
+    ${isEvaluation && table && html`<${Evaluation} table=${table} />`}
+    ${!isEvaluation && table && table.steps.length > 0 && html`
       <div class="toolbar"><${Choice} label="Over" options=${axes} value=${axis} onChange=${(value) => replace(["run", id], { x: value === "step" ? "" : value })} />
         <nav class="jumps" aria-label="Questions">${groups.filter((group) => group.plots.length).map((group) => html`
           <button type="button" class="quiet" key=${group.key} onClick=${() => document.getElementById(`q-${group.key}`)?.scrollIntoView()}>${group.title}</button>`)}</nav>

@@ -7,8 +7,10 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import expect
 
+from ragen.tracking.rundir import RunDir
 from tests.view.browser.conftest import start_training
 from tests.view.browser.pages import Visitor, has_ink
+from tests.view.runs import CONFIG, episode
 
 FIRST, SECOND = "0%2Ffirst", "0%2Fsecond"
 PAGES = {"runs": "/runs", "run": f"/run/{FIRST}", "compare": f"/compare/{FIRST}/{SECOND}"}
@@ -120,6 +122,22 @@ def test_steps_of_a_running_training_appear_by_themselves(visitor: Visitor, runs
     finally:
         training.kill()
         training.wait()
+
+
+def test_an_evaluation_is_a_table_of_policies(visitor: Visitor, runs: Path):
+    evaluation = RunDir(runs / "evaluated")
+    evaluation.write_config(CONFIG)
+    success = {"sampled": 0.5, "random": 0.25, "solver": 1.0}
+    evaluation.log(0, {f"{policy}/FrozenLake/success": value for policy, value in success.items()})
+    evaluation.write_episodes("sampled_T1", [episode()])
+    evaluation.write_status("finished", "", step=0)
+    page = visitor.open("/run/0%2Fevaluated")
+    expect(page.locator("tr[data-policy] th")).to_have_text(["model, sampled", "random", "solver"])
+    expect(page.locator('tr[data-policy="solver"]')).to_contain_text("1.000")
+    page.get_by_role("link", name="Episodes").click()
+    page.get_by_role("link", name="sampled_T1", exact=True).click()
+    expect(page.get_by_role("heading", name="FrozenLake, group 0, member 0")).to_be_visible()
+    expect(page.get_by_text("is not the one of this run")).to_be_visible()  # made-up tokens do not make up the reply
 
 
 def test_a_route_that_does_not_exist_says_so(visitor: Visitor):

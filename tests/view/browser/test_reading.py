@@ -90,14 +90,14 @@ def test_tokens_are_coloured_by_doubt_and_ids_come_on_demand(visitor: Visitor):
 def test_filters_are_replayed_on_the_groups_of_a_step(visitor: Visitor):
     page = visitor.open(RUN)
     page.get_by_role("link", name="Filter").click()
-    expect(page.get_by_label("Step")).to_have_value("3")
+    expect(page.get_by_role("combobox", name="Step")).to_have_value("3")
     expect(page.get_by_role("region", name="Groups").locator("tbody tr")).to_have_count(4)
     own = page.locator("tr.own")
     expect(own).to_contain_text("this run")
     all_kept = page.get_by_role("row", name=re.compile("zeros in")).first
     expect(all_kept.get_by_role("img")).to_have_attribute("aria-label", re.compile(r"^keeps groups (\d, ){3}\d$"))
     page.get_by_role("button", name="Earlier").click()
-    expect(page.get_by_label("Step")).to_have_value("2")
+    expect(page.get_by_role("combobox", name="Step")).to_have_value("2")
     assert "step=2" in page.url
     page.get_by_role("link", name="Group 0").click()
     expect(page.locator(".member")).to_have_count(4)
