@@ -22,8 +22,11 @@ function Actions({ turn }) {
 
 function Turn({ turn, number: n, isCurrent, go, colouring, hasIds }) {
   const element = useRef(null);
+  const isOpened = useRef(false);
   useEffect(() => {
-    if (isCurrent) element.current?.scrollIntoView({ block: "nearest" });
+    // Where turns stand beside the board they follow the film; below it, they would scroll the board away.
+    if (isCurrent && isOpened.current && matchMedia("(min-width: 861px)").matches) element.current.scrollIntoView({ block: "nearest" });
+    isOpened.current = true;
   }, [isCurrent]);
   const info = Object.entries(turn.info ?? {});
   return html`<li class=${`turn ${isCurrent ? "current" : ""}`} ref=${element} aria-current=${isCurrent ? "step" : undefined}>
@@ -77,15 +80,17 @@ function Film({ id, episode, search }) {
 export function Episode({ id, file, index, search }) {
   const run = useGet(runPath(id));
   const { data: episode, error } = useGet(runPath(id) + "/episode" + query({ file, index }));
+  const list = useGet(runPath(id) + "/episodes" + query({ file }));
   const name = run.data?.name ?? id;
   const crumbs = html`<${Crumbs} items=${[[name, ["run", id]], ["Episodes", ["run", id, "episodes"]], [`${file}, ${index}`]]} />`;
   if (!episode) return html`${crumbs}${error ? html`<${Problem} error=${error} />` : html`<${Wait} what="the episode" />`}`;
   const at = Number(index);
+  const count = list.data?.files.find((one) => one.name === file)?.count ?? 0;
   return html`${crumbs}
     <div class="page-head"><h1>${visible(episode.tag)}, group ${episode.group}, member ${episode.member}</h1>
       <nav class="tabs" aria-label="Near episodes">
         ${at > 0 && html`<a href=${link(["run", id, "episode", file, at - 1])}>Previous</a>`}
-        <a href=${link(["run", id, "episode", file, at + 1])}>Next</a>
+        ${at + 1 < count && html`<a href=${link(["run", id, "episode", file, at + 1])}>Next</a>`}
         <a href=${link(["run", id, "group", file, episode.group])}>Its group</a></nav></div>
     <dl class="facts">
       <div class="fact"><dt>Status</dt><dd><${Status} status=${episode.status} /></dd></div>
