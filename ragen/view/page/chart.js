@@ -59,7 +59,7 @@ function build(plot, { theme, isLog, hidden, width, height, xLabel, onCursor, sy
   const grid = { stroke: css("--grid"), width: 1 };
   const axis = { stroke: css("--muted"), font: "11px system-ui, sans-serif", grid, ticks: { show: false } };
   const options = {
-    width, height, series, bands, padding: [8, 10, 0, 0],
+    width, height, series, bands, padding: [8, 18, 0, 0],
     legend: { show: false },
     cursor: {
       sync: syncKey ? { key: syncKey, setSeries: false } : undefined,

@@ -2,11 +2,12 @@
 import { get, query, runPath, useLive, useThrottled } from "app/api.js";
 import { useEffect, useMemo, useRef, useState } from "app/html.js";
 
-const empty = () => ({ offset: 0, version: "", rows: new Map() });
+const empty = () => ({ offset: 0, version: "", rows: new Map(), names: new Set() });
 
 // A step may come twice, as after a resume: its later values win, the others stay.
 function add(store, answer) {
   const names = Object.keys(answer.columns);
+  for (const name of names) store.names.add(name);
   answer.steps.forEach((step, i) => {
     const row = store.rows.get(step) ?? {};
     for (const name of names) {
@@ -23,7 +24,7 @@ async function extend(store, id) {
   let answer;
   do {
     answer = await get(runPath(id) + "/series" + query({ offset: store.offset, version: store.version }));
-    if (answer.reset) store.rows.clear();
+    if (answer.reset) Object.assign(store, empty());
     add(store, answer);
   } while (answer.more);
 }
@@ -32,11 +33,10 @@ async function extend(store, id) {
 export function tableOf(store) {
   const steps = [...store.rows.keys()].sort((a, b) => a - b);
   const rows = steps.map((step) => store.rows.get(step));
-  const names = [...new Set(rows.flatMap((row) => Object.keys(row)))].sort();
-  const known = new Set(names);
+  const names = [...store.names].sort();
   const cache = new Map();
   const column = (name) => {
-    if (!known.has(name)) return null;
+    if (!store.names.has(name)) return null;
     if (!cache.has(name)) cache.set(name, rows.map((row) => row[name] ?? null));
     return cache.get(name);
   };
