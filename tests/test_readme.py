@@ -4,8 +4,10 @@ import json
 import os
 import re
 import shlex
+import signal
 import subprocess
 import sys
+import urllib.request
 from pathlib import Path
 
 import pytest
@@ -57,6 +59,21 @@ def run(words: list[str], folder: Path) -> subprocess.CompletedProcess:
     )
 
 
+def view(words: list[str], folder: Path) -> None:
+    """The page is served until Ctrl-C, and lists what the commands before it have left."""
+    command = [sys.executable, "-u", "-m", "ragen.cli", *words[1:], "--port", "0"]
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "COLUMNS": "200"}
+    with subprocess.Popen(command, cwd=folder, env=environment, stdout=subprocess.PIPE, text=True) as child:
+        assert child.stdout is not None
+        address = re.search(r"http://127\.0\.0\.1:\d+/", child.stdout.readline())
+        assert address is not None
+        with urllib.request.urlopen(f"{address[0]}api/runs") as answer:
+            names = {run["name"] for run in json.load(answer)["runs"]}
+        child.send_signal(signal.SIGINT)
+    assert {"first", "train_frozen_lake"} <= names
+    assert child.returncode == 0
+
+
 def success(folder: Path, run: str, *, step: int) -> float:
     (row,) = (row for row in read_metrics(folder / "checkpoints/ragen" / run) if row["step"] == step)
     return row["val-env/Bandit/success"]
@@ -65,6 +82,8 @@ def success(folder: Path, run: str, *, step: int) -> float:
 @pytest.mark.parametrize("command", readme_commands())
 def test_a_readme_command_runs(folder, command):
     words = shlex.split(command)
+    if words[:2] == ["ragen", "view"]:
+        return view(words, folder)
     is_evaluation = "eval" in words or "ragen.llm_agent.agent_proxy" in words
     is_training = "train.py" in words
     before = set(folder.glob("results/*"))

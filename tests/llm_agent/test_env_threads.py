@@ -266,7 +266,8 @@ def test_managers_that_nobody_closes_leave_no_threads_behind():
 
 
 INTERRUPTED = """
-    import os, sys, threading
+    import os, signal, sys, threading
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background begins with it ignored
     from ragen.engine.scripted import ScriptedEngine
     from ragen.env import REGISTRY
     from ragen.errors import reporting_errors

@@ -137,10 +137,10 @@ def test_a_tokenizer_of_another_model_is_refused(folder: Path):
     text = (TINY_ROOT / "sokoban/tokenizer.json").read_text()
     change_json("config.json", vocab_size=1000)(folder)
     (folder / "tokenizer.json").write_text(text)
-    with pytest.raises(RagenError, match=r"has 318 tokens, the model's embedding has 1000"):
+    with pytest.raises(RagenError, match=r"has \d+ tokens, the model's embedding has 1000"):
         load_tokenizer(folder)
     change_json("config.json", vocab_size=300)(folder)
-    with pytest.raises(RagenError, match=r"has 318 tokens, the model's embedding has 300"):
+    with pytest.raises(RagenError, match=r"has \d+ tokens, the model's embedding has 300"):
         load_tokenizer(folder)
 
 
