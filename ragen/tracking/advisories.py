@@ -345,13 +345,11 @@ RULES: tuple[Callable[[Health], Advisory | None], ...] = (
 
 
 def advise(run: Health) -> list[Advisory]:
-    """What the rules say, the worst first; beside an alarm no tips for tuning, and `healthy` where nothing is wrong."""
+    """What the rules say, the worst first; beside an alarm no tips for tuning, and `healthy` where none speaks."""
     found = [each for rule in RULES if (each := rule(run)) is not None]
     if any(each.severity == "alarm" for each in found):
         found = [each for each in found if each.severity != "tip"]
-    if all(each.severity == "tip" for each in found):
-        found.append(healthy(run))
-    return sorted(found, key=lambda each: (ORDER.index(each.severity), -each.certainty))
+    return sorted(found or [healthy(run)], key=lambda each: (ORDER.index(each.severity), -each.certainty))
 
 
 def read_health(folder: Path, *, now: float | None = None) -> Health:

@@ -37,7 +37,7 @@ SFT_TRAIN_LOSS, SFT_VAL_LOSS = "sft/train_loss", "sft/val_loss"
 # What differs from run to run on the same machine: <prefix>/<stage>.
 TIMING, TIMING_PER_TOKEN, PERFORMANCE = "timing_s", "timing_per_token_ms", "perf"
 SFT_SPEED = "sft/tokens_per_second"
-MEMORY_SHARE = "perf/peak_memory_share"
+MEMORY_SHARE = f"{PERFORMANCE}/peak_memory_share"
 
 # Gradient analysis: <prefix>/<bucket>/<metric>. The bucket is `all`, or bucket_1 (lowest reward deviation), ...
 GRADIENTS, PREFILTER_GRADIENTS = "grad_norm", "grad_norm_prefilter"

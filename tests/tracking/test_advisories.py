@@ -100,7 +100,7 @@ def test_every_rule_is_tested():
 def test_a_rule_speaks_where_it_should(rule):
     for found in map(rules, BAD[rule]):
         assert rule in found, found
-        assert "healthy" not in found or found[rule].severity == "tip"
+        assert "healthy" not in found
         assert found[rule].remedy and found[rule].evidence and 0 < found[rule].certainty <= 1
 
 

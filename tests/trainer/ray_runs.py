@@ -41,7 +41,7 @@ def assert_same_run(one: Run, many: Run) -> None:
             if name.startswith(NOISY) or is_chance(name, row):
                 continue
             tolerance = NORM_TOLERANCE if "grad_norm" in name or "loss" in name else METRIC_TOLERANCE
-            tolerance = COSINE_TOLERANCE if "/cosine/" in name else tolerance
+            tolerance = COSINE_TOLERANCE if "cosine/" in name else tolerance
             assert many.outcomes[step][name] == pytest.approx(value, **tolerance, nan_ok=True), f"{name} at {step}"
     last = max(one.outcomes)
     for step in range(1, last + 1):
