@@ -20,7 +20,7 @@ from ragen.algorithms.statistics import Estimate
 from ragen.files import flatten, read_yaml
 from ragen.tracking import names
 from ragen.tracking.rundir import read_metrics, read_status
-from ragen.tracking.stop_cause import ALL_SOLVED, EQUAL_STD, NONE_SOLVED, NOTICED_SHARE, REMEDIES, SILENT_SHARE
+from ragen.tracking.stop_cause import ALL_SOLVED, EQUAL_STD, NONE_SOLVED, REMEDIES, SILENT_SHARE, earns_as_much
 from ragen.tracking.validation import mean_success, read_validation
 
 Severity = Literal["alarm", "warning", "tip", "healthy"]
@@ -140,7 +140,7 @@ def silence_pays(run: Health) -> Advisory | None:
     if len(run.recent) < FEWEST:
         return None
     invalid, difference = run.of_tags(names.INVALID), run.mean(names.VALID_MINUS_INVALID)
-    pays = difference is not None and difference <= 0 and invalid >= NOTICED_SHARE
+    pays = earns_as_much(invalid, difference)
     if not pays and invalid < SILENT_SHARE:
         return None
     earned = "" if difference is None else f", and valid replies of the same groups earned {difference:+.2f} more"
@@ -161,7 +161,8 @@ def all_fail(run: Health) -> Advisory | None:
 
 def no_variance(run: Health) -> Advisory | None:
     """The members of a group earn the same, though not all is solved."""
-    first, last = (run.values(names.IN_GROUP_REWARD_STD, **{end: WINDOW}) for end in ("first", "last"))
+    name = names.IN_GROUP_REWARD_STD
+    first, last = run.values(name, first=WINDOW), run.values(name, last=WINDOW)
     success = run.of_tags(names.SUCCESS)
     if len(run.recent) < FEWEST or not last or success <= NONE_SOLVED or success >= ALL_SOLVED:
         return None
@@ -169,7 +170,7 @@ def no_variance(run: Health) -> Advisory | None:
     if now > max(EQUAL_STD, LOST * before if len(run.training) >= 2 * WINDOW else 0.0):
         return None
     evidence = f"The rewards of a group deviate by {now:.3f}, at first by {before:.3f}; success is {success:.2f}."
-    return run.advisory("no variance", "alarm", 0.9, evidence, REMEDIES["no variance"], names.IN_GROUP_REWARD_STD)
+    return run.advisory("no variance", "alarm", 0.9, evidence, REMEDIES["no variance"], name)
 
 
 def all_solved(run: Health) -> Advisory | None:
@@ -352,12 +353,12 @@ def advise(run: Health) -> list[Advisory]:
     return sorted(found or [healthy(run)], key=lambda each: (ORDER.index(each.severity), -each.certainty))
 
 
-def read_health(folder: Path, *, now: float | None = None) -> Health:
-    """A run directory as the rules see it."""
+def read_health(folder: Path, *, rows: Sequence[Mapping[str, Any]] | None = None, now: float | None = None) -> Health:
+    """A run directory as the rules see it; `rows` are its metrics where they have been read already."""
     config, written = folder / "config.yaml", [folder / "metrics.jsonl", folder / "status.json"]
     times = [file.stat().st_mtime for file in written if file.is_file()]
     return Health(
-        rows=read_metrics(folder),
+        rows=read_metrics(folder) if rows is None else rows,
         config=flatten(read_yaml(config)) if config.is_file() else {},
         state=read_status(folder)["state"] if written[1].is_file() else "unknown",
         updated_at=max(times, default=None),

@@ -87,8 +87,7 @@ def find_stop_cause(rule: str, rows: Sequence[Mapping[str, Any]]) -> StopCause |
     if recent is None:
         return None
     when, difference = recent.when, recent.valid_minus_invalid
-    pays = difference is not None and difference <= 0 and recent.invalid >= NOTICED_SHARE
-    if recent.invalid >= SILENT_SHARE or pays:
+    if recent.invalid >= SILENT_SHARE or earns_as_much(recent.invalid, difference):
         return StopCause(
             name="silence pays", evidence=f"{when} {recent.invalid:.0%} of turns were invalid{_earned(difference)}"
         )
@@ -100,6 +99,11 @@ def find_stop_cause(rule: str, rows: Sequence[Mapping[str, Any]]) -> StopCause |
     is_strict = rule == "empty_filtered_steps" and recent.reward_std > EQUAL_STD
     name = "strict filter" if is_strict else OTHERWISE[rule]
     return StopCause(name=name, evidence=f"{solved} and the rewards of a group deviated by {recent.reward_std:.3f}")
+
+
+def earns_as_much(invalid: float, difference: float | None) -> bool:
+    """Whether many turns are invalid and valid replies of the same groups earn no more."""
+    return difference is not None and difference <= 0 and invalid >= NOTICED_SHARE
 
 
 def _earned(difference: float | None) -> str:

@@ -205,14 +205,14 @@ def compose(run_dir: Path, cause: Cause, *, step: int | None, total_steps: int) 
         checkpoint=checkpoint,
         best=best if best != checkpoint else None,
         next_command=next_command(run_dir, cause, rows, checkpoint),
-        advisories=read_advisories(run_dir, cause) if rows else (),
+        advisories=read_advisories(run_dir, cause, rows) if rows else (),
     )
 
 
-def read_advisories(run_dir: Path, cause: Cause) -> list[Advisory]:
+def read_advisories(run_dir: Path, cause: Cause, rows: Sequence[Mapping[str, Any]]) -> list[Advisory]:
     """Alarms and warnings that the reason has not named; a run that just ended is not stalled."""
     with suppress(RagenError, OSError, yaml.YAMLError):
-        found = advise(replace(read_health(run_dir), state=cause.state))
+        found = advise(replace(read_health(run_dir, rows=rows), state=cause.state))
         return [each for each in found if each.severity in ("alarm", "warning") and each.rule != cause.diagnosis]
     return []
 

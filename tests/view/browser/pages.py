@@ -1,6 +1,9 @@
 """How tests look at the page: open a route, collect what the browser complains about, check accessibility."""
 
+from collections.abc import Mapping
 from pathlib import Path
+
+from playwright.sync_api import expect
 
 AXE = Path(__file__).with_name("vendor") / "axe.min.js"
 WATCH_POLICY = """document.addEventListener("securitypolicyviolation", (event) =>
@@ -51,6 +54,15 @@ class Visitor:
 
     def __enter__(self) -> "Visitor":
         return self
+
+    def expect_accessible(self, routes: Mapping[str, str], shown: str) -> None:
+        """Every route shows something of `shown`, fits into the window, and axe-core and the browser find no fault."""
+        for name, route in routes.items():
+            page = self.open(route)
+            expect(page.locator(shown).first).to_be_visible()
+            assert self.violations() == [], name
+            assert self.overflow() <= 0, name
+        assert self.complaints == []
 
     def __exit__(self, *error) -> None:
         self.context.close()

@@ -148,12 +148,7 @@ def test_a_route_that_does_not_exist_says_so(visitor: Visitor):
 @pytest.mark.parametrize(("theme", "width"), [("light", 1280), ("dark", 400)])
 def test_every_page_is_accessible_and_fits(browser, address: str, theme: str, width: int):
     with Visitor(browser, address, width=width, theme=theme) as visitor:
-        for name, route in PAGES.items():
-            page = visitor.open(route)
-            expect(page.locator("table, .chart canvas").first).to_be_visible()
-            assert visitor.violations() == [], name
-            assert visitor.overflow() <= 0, name
-        assert visitor.complaints == []
+        visitor.expect_accessible(PAGES, "table, .chart canvas")
 
 
 def test_the_theme_can_be_chosen(visitor: Visitor):

@@ -177,9 +177,4 @@ def test_a_hostile_name_is_a_text_in_the_list(visitor: Visitor, hostile: str):
 @pytest.mark.parametrize(("theme", "width"), [("light", 400), ("dark", 1280)])
 def test_every_page_is_accessible_and_fits(browser, address: str, theme: str, width: int):
     with Visitor(browser, address, width=width, theme=theme) as visitor:
-        for name, route in PAGES.items():
-            page = visitor.open(route)
-            expect(page.locator("tbody tr, .turn, .member").first).to_be_visible()
-            assert visitor.violations() == [], name
-            assert visitor.overflow() <= 0, name
-        assert visitor.complaints == []
+        visitor.expect_accessible(PAGES, "tbody tr, .turn, .member")
