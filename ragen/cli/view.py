@@ -1,13 +1,14 @@
-"""`ragen view`: runs as a live page in the browser.
+"""`ragen view`: runs as a live page in the browser, or as one file.
 
-Tested in tests/view/test_server.py.
+Tested in tests/view/test_server.py and tests/view/test_export.py.
 """
 
 import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from ragen.config.arguments import whole_number
+from ragen.config.arguments import not_negative, whole_number
+from ragen.view.export import EPISODES, export
 from ragen.view.folders import DEFAULTS
 from ragen.view.server import HOST, PORT, TOKEN_VARIABLE, serve
 
@@ -17,14 +18,29 @@ def main(argv: Sequence[str]) -> None:
     parser.add_argument(
         "folders", nargs="*", type=Path, metavar="DIR", help=f"folders with runs (those of {' '.join(DEFAULTS)})"
     )
-    parser.add_argument(
-        "--port", type=whole_number(0, 65535), default=PORT, help="%(default)s; 0 takes any that is free"
-    )
+    parser.add_argument("--port", type=whole_number(0, 65535), help=f"{PORT}; 0 takes any that is free")
     parser.add_argument("--open", action="store_true", dest="opens_browser", help="open the page in the browser")
     parser.add_argument(
         "--host",
-        default=HOST,
-        help="address to listen on (%(default)s); another one than loopback is for everybody who has the token: that "
+        help=f"address to listen on ({HOST}); another one than loopback is for everybody who has the token: that "
         f"of the variable {TOKEN_VARIABLE}, else one that is drawn and printed",
     )
-    serve(**vars(parser.parse_args(argv)))
+    parser.add_argument(
+        "--export",
+        type=Path,
+        metavar="FILE",
+        help="write the page with its runs to one HTML file that opens from disk, and end",
+    )
+    parser.add_argument(
+        "--episodes", type=not_negative, metavar="N", help=f"episodes of each run in the file ({EPISODES})"
+    )
+    args = parser.parse_args(argv)
+    if args.export is None:
+        if args.episodes is not None:
+            parser.error("--episodes is for --export; the live page shows all episodes")
+        port = PORT if args.port is None else args.port
+        return serve(args.folders, host=args.host or HOST, port=port, opens_browser=args.opens_browser)
+    if args.host is not None or args.port is not None:
+        parser.error("--export writes a file and listens nowhere; leave out --host and --port")
+    number = EPISODES if args.episodes is None else args.episodes
+    export(args.folders, args.export, num_episodes=number, opens_browser=args.opens_browser)

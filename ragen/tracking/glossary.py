@@ -51,6 +51,13 @@ def pattern_of(name: str) -> str | None:
     return next((pattern for pattern in read_glossary() if _regex(pattern).fullmatch(name)), None)
 
 
+def sentences_of(found: Iterable[str]) -> dict[str, str]:
+    """Name -> sentence, of the names that have one."""
+    sentences = read_glossary()
+    patterns = {name: pattern_of(name) for name in found}
+    return {name: sentences[pattern] for name, pattern in patterns.items() if pattern is not None}
+
+
 def unknown(found: Iterable[str]) -> list[str]:
     """The names that have no line."""
     return [name for name in found if pattern_of(name) is None]

@@ -5,7 +5,8 @@ index.py, episodes.py                   what every episode was; lists, groups, o
 boards.py, tokens.py, settings.py       observations as boards, tokens as texts, the run's configuration
 filters.py, gradients.py                what each rollout filter keeps of a step; gradient analyses
 live.py                                 events: which runs have changed
-api.py, pages.py, security.py           the routes, the files of the page, who is answered
-server.py                               uvicorn: address, port, Ctrl-C
+api.py, encoding.py                     the routes; answers as JSON
+pages.py, security.py, server.py        the files of the page; who is answered; uvicorn: address, port, Ctrl-C
+export.py, bundle.py                    runs in one file: what it holds; the page with all its files inside
 page/                                   what the browser loads: plain ES modules, no build step
 """

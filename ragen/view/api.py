@@ -17,9 +17,7 @@ An id holds slashes and stands in the address as one encoded segment.
 
 from __future__ import annotations
 
-import json
 import logging
-import math
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -32,8 +30,9 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from ragen.errors import RagenError
-from ragen.tracking.glossary import pattern_of, read_glossary
+from ragen.tracking.glossary import sentences_of
 from ragen.view import live, pages
+from ragen.view.encoding import to_json
 from ragen.view.episodes import group_of, list_episodes, read_episode
 from ragen.view.filters import replay
 from ragen.view.folders import Entry, Folders, NotThere
@@ -46,24 +45,6 @@ logger = logging.getLogger(__name__)
 
 MOST_NAMES = 2000
 """Metrics whose sentence is asked for at once."""
-
-
-def to_json(content: Any) -> bytes:
-    """JSON that every browser reads: no NaN, and escapes instead of what UTF-8 cannot hold (lone surrogates)."""
-    try:
-        text = json.dumps(content, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
-    except ValueError:  # seldom: so only then every number is looked at
-        text = json.dumps(finite(content), ensure_ascii=True, allow_nan=False, separators=(",", ":"))
-    return text.encode()
-
-
-def finite(content: Any) -> Any:
-    """NaN and infinity become null: [1.0, nan] -> [1.0, None]"""
-    if isinstance(content, float):
-        return content if math.isfinite(content) else None
-    if isinstance(content, Mapping):
-        return {key: finite(value) for key, value in content.items()}
-    return [finite(value) for value in content] if isinstance(content, list | tuple) else content
 
 
 class Json(Response):
@@ -152,9 +133,7 @@ class Api:
 
     def glossary(self, request: Request) -> Response:
         names = request.query_params.get("names", "").split(",")[:MOST_NAMES]
-        sentences = read_glossary()
-        patterns = {name: pattern_of(name) for name in names if name}
-        return Json({name: sentences[pattern] for name, pattern in patterns.items() if pattern is not None})
+        return Json(sentences_of(names))
 
     def page(self, request: Request) -> Response:
         return page_file(pages.INDEX)

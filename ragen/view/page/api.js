@@ -1,6 +1,7 @@
 // Everything the page asks the server.
 import { useCallback, useEffect, useRef, useState } from "app/html.js";
 import { onChange } from "app/live.js";
+import { answerOf, isReport } from "app/report.js";
 
 export const runPath = (id) => `/api/runs/${encodeURIComponent(id)}`;
 
@@ -10,6 +11,7 @@ export function query(parameters) {
 }
 
 export async function get(path) {
+  if (isReport) return answerOf(path);
   let response;
   try {
     response = await fetch(path, { headers: { Accept: "application/json" } });

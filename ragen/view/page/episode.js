@@ -77,6 +77,12 @@ function Film({ id, episode, search }) {
   </div>`;
 }
 
+// Where Previous and Next lead in a file of `count` episodes; a report holds only those of `held`.
+export function neighbours(at, count, held) {
+  if (held) return [held.findLast((index) => index < at), held.find((index) => index > at)];
+  return [at > 0 ? at - 1 : undefined, at + 1 < count ? at + 1 : undefined];
+}
+
 export function Episode({ id, file, index, search }) {
   const run = useGet(runPath(id));
   const { data: episode, error } = useGet(runPath(id) + "/episode" + query({ file, index }));
@@ -86,11 +92,12 @@ export function Episode({ id, file, index, search }) {
   if (!episode) return html`${crumbs}${error ? html`<${Problem} error=${error} />` : html`<${Wait} what="the episode" />`}`;
   const at = Number(index);
   const count = list.data?.files.find((one) => one.name === file)?.count ?? 0;
+  const [previous, next] = neighbours(at, count, list.data?.held);
   return html`${crumbs}
     <div class="page-head"><h1>${visible(episode.tag)}, group ${episode.group}, member ${episode.member}</h1>
       <nav class="tabs" aria-label="Near episodes">
-        ${at > 0 && html`<a href=${link(["run", id, "episode", file, at - 1])}>Previous</a>`}
-        ${at + 1 < count && html`<a href=${link(["run", id, "episode", file, at + 1])}>Next</a>`}
+        ${previous !== undefined && html`<a href=${link(["run", id, "episode", file, previous])}>Previous</a>`}
+        ${next !== undefined && html`<a href=${link(["run", id, "episode", file, next])}>Next</a>`}
         <a href=${link(["run", id, "group", file, episode.group])}>Its group</a></nav></div>
     <dl class="facts">
       <div class="fact"><dt>Status</dt><dd><${Status} status=${episode.status} /></dd></div>

@@ -64,7 +64,7 @@ export function Episodes({ id, search }) {
   return html`${head}
     <${Filters} search=${search} set=${set} files=${answer.files} tags=${answer.tags} />
     <${Problem} error=${error} />
-    <p class="muted" role="status">${answer.total} episodes${answer.is_complete ? "" : " so far: the search stopped after 2 s, choose a rollout to search it whole"}</p>
+    <p class="muted" role="status">${answer.total} episodes${answer.num_there ? ` of ${answer.num_there}` : ""}${answer.is_complete ? "" : " so far: the search stopped after 2 s, choose a rollout to search it whole"}</p>
     ${isReading && html`<p class="muted"><progress max=${answer.indexing.of} value=${answer.indexing.done} aria-label="Files read"></progress> ${answer.indexing.done} of ${answer.indexing.of} files are read …</p>`}
     ${answer.rows.length > 0 && html`<div class="scroll" tabindex="0" role="region" aria-label="Episodes"><table class="episodes"><thead><tr>${columns.map(([key, label]) => html`
       <th scope="col" key=${key} class=${WORDS.has(key) ? "" : "number"} aria-sort=${sort.replace("-", "") === key ? (isFalling ? "descending" : "ascending") : undefined}>

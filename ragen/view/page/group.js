@@ -80,8 +80,10 @@ function Members({ id, headers, episodes }) {
 export function Group({ id, file, group }) {
   const run = useGet(runPath(id));
   const { data, error } = useGet(runPath(id) + "/group" + query({ file, group }));
-  const next = useGet(runPath(id) + "/episodes" + query({ file, group: Number(group) + 1 }));
-  const headers = data?.members.slice(0, MOST);
+  const at = Number(group);
+  const previous = useGet(at > 0 ? runPath(id) + "/episodes" + query({ file, group: at - 1 }) : null);
+  const next = useGet(runPath(id) + "/episodes" + query({ file, group: at + 1 }));
+  const headers = data?.members.filter((member) => member.is_held !== false).slice(0, MOST); // a report holds some
   const { episodes, error: episodesError } = useEpisodes(id, headers);
   const crumbs = html`<${Crumbs} items=${[[run.data?.name ?? id, ["run", id]], ["Episodes", ["run", id, "episodes"]], [`${file}, group ${group}`]]} />`;
   if (!data) return html`${crumbs}${error ? html`<${Problem} error=${error} />` : html`<${Wait} what="the group" />`}`;
@@ -89,10 +91,9 @@ export function Group({ id, file, group }) {
   const { rewards } = data;
   const mean = rewards.reduce((a, b) => a + b, 0) / rewards.length;
   const deviation = rewards.length > 1 ? Math.sqrt(rewards.reduce((a, b) => a + (b - mean) ** 2, 0) / (rewards.length - 1)) : 0;
-  const at = Number(group);
   return html`${crumbs}
     <div class="page-head"><h1>${visible(data.members[0]?.tag ?? "")}, group ${group}</h1><nav class="tabs" aria-label="Near groups">
-      ${at > 0 && html`<a href=${link(["run", id, "group", file, at - 1])}>Previous</a>`}${next.data?.total > 0 && html`<a href=${link(["run", id, "group", file, at + 1])}>Next</a>`}</nav></div>
+      ${previous.data?.total > 0 && html`<a href=${link(["run", id, "group", file, at - 1])}>Previous</a>`}${next.data?.total > 0 && html`<a href=${link(["run", id, "group", file, at + 1])}>Next</a>`}</nav></div>
     <div class="group-head"><dl class="facts">
       <div class="fact"><dt>Members</dt><dd>${data.members.length}</dd></div>
       <div class="fact"><dt>Mean</dt><dd>${number(mean)}</dd></div>
@@ -102,5 +103,6 @@ export function Group({ id, file, group }) {
       <div class="fact"><dt>Seed</dt><dd>${data.members[0]?.seed}</dd></div></dl>
       <${Histogram} rewards=${rewards} /></div>
     <${Problem} error=${episodesError} />
-    ${episodes ? html`<${Members} id=${id} headers=${headers} episodes=${episodes} />` : !episodesError && html`<${Wait} what="the members" />`}`;
+    ${headers.length < data.members.length && html`<p class="muted" role="note">${headers.length} of ${data.members.length} members are shown.</p>`}
+    ${headers.length === 0 ? null : episodes ? html`<${Members} id=${id} headers=${headers} episodes=${episodes} />` : !episodesError && html`<${Wait} what="the members" />`}`;
 }

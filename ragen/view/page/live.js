@@ -1,4 +1,6 @@
 // News of changed runs. A browser allows six connections per host, so all tabs share one through a worker.
+import { isReport } from "app/report.js";
+
 const WORKER = "/assets/live_worker.js";
 const listeners = new Set();
 let isStarted = false;
@@ -36,13 +38,13 @@ function start() {
 }
 
 export function onChange(listen) {
-  if (!isStarted) start();
+  if (!isStarted && !isReport) start();
   listeners.add(listen);
   return () => listeners.delete(listen);
 }
 
 export function onConnection(listen) {
-  if (!isStarted) start();
+  if (!isStarted && !isReport) start();
   stateListeners.add(listen);
   if (isConnected !== null) listen(isConnected);
   return () => stateListeners.delete(listen);

@@ -5,8 +5,10 @@ import { Episodes } from "app/episodes.js";
 import { Filter } from "app/filter.js";
 import { Gradients } from "app/gradients.js";
 import { Group } from "app/group.js";
+import { visible } from "app/format.js";
 import { html, render, useEffect, useState } from "app/html.js";
 import { onConnection } from "app/live.js";
+import { answerOf, isReport, startOf } from "app/report.js";
 import { link, useRoute } from "app/router.js";
 import { Run } from "app/run.js";
 import { Runs } from "app/runs.js";
@@ -18,6 +20,20 @@ function Connection() {
   if (isConnected === null) return null;
   return html`<span class=${`connection ${isConnected ? "" : "lost"}`} role="status">
     <span aria-hidden="true">${isConnected ? "●" : "○"}</span> ${isConnected ? "live" : "no connection"}</span>`;
+}
+
+// In place of the connection: when the report was made, and what it does not hold.
+function Report() {
+  const [report, setReport] = useState(null);
+  useEffect(() => {
+    answerOf("/api/report").then((found) => {
+      setReport(found);
+      if (!location.hash && found.runs.length === 1) location.replace(startOf(found));
+    });
+  }, []);
+  if (!report) return null;
+  return html`<p class="report-note muted">Report of ${new Date(report.made_at).toLocaleString("en-GB", { dateStyle: "medium", timeStyle: "short" })}, written by${" "}
+    <code>ragen view --export</code>. ${report.left_out.length > 0 && `Left out: ${report.left_out.map(visible).join(" ")}`}</p>`;
 }
 
 function Page({ parts, search }) {
@@ -57,10 +73,10 @@ function App() {
     <header class="top">
       <a class="brand" href=${link(["runs"])}>ragen <b>view</b></a>
       <span class="spacer"></span>
-      <${Connection} />
+      ${isReport ? html`<span class="connection">report</span>` : html`<${Connection} />`}
       <${ThemeSwitch} />
     </header>
-    <main id="content" tabindex="-1"><${Page} parts=${parts} search=${search} /></main>`;
+    <main id="content" tabindex="-1">${isReport && html`<${Report} />`}<${Page} parts=${parts} search=${search} /></main>`;
 }
 
 render(html`<${App} />`, document.getElementById("app"));

@@ -33,9 +33,9 @@ class Visitor:
         dialog.dismiss()
 
     def open(self, route: str):
-        """Load the page at #route."""
+        """Load the page at #route, from the server or from a file."""
         self.page.goto("about:blank")
-        self.page.goto(f"{self.address}/#{route}")
+        self.page.goto(f"{self.address}{'' if self.address.startswith('file:') else '/'}#{route}")
         return self.page
 
     def violations(self) -> list[str]:
