@@ -50,7 +50,7 @@ class RolloutPlan:
 
 
 @dataclass(kw_only=True, slots=True)
-class _Play:
+class Play:
     """An episode in progress."""
 
     seat: Seat
@@ -88,7 +88,7 @@ class AgentProxy:
 
         `on_episode` is called as episodes end; the result is in the order of the seats.
         """
-        plays = [self._start(seat) for seat in environments.reset(plan.base_seed)]
+        plays = [self.start(seat) for seat in environments.reset(plan.base_seed)]
         running: dict[Future[None], tuple[int, PendingTurn]] = {}
         num_open = num_replies = 0
 
@@ -96,7 +96,7 @@ class AgentProxy:
             """Ask for the next reply of an episode, or end it."""
             nonlocal num_open, num_replies
             play = plays[session]
-            if self._prepare(play):
+            if self.prepare(play):
                 self.engine.submit(self._request(session, play, plan))
                 num_replies += 1
             else:
@@ -106,7 +106,7 @@ class AgentProxy:
 
         def settle(session: int, turn: PendingTurn | None) -> None:
             if turn is not None:  # else the engine failed and the environment was not asked
-                self._finish_turn(plays[session].episode, turn)
+                self.finish_turn(plays[session].episode, turn)
             advance(session)
 
         num_open = len(plays)
@@ -115,7 +115,7 @@ class AgentProxy:
         while num_open:
             completions = self.engine.step() if num_replies else []
             num_replies -= len(completions)
-            turns = {c.session: self._read_reply(plays[c.session], c) for c in completions}
+            turns = {c.session: self.read_reply(plays[c.session], c) for c in completions}
             environments.play([turn for turn in turns.values() if turn is not None])
             for session, turn in turns.items():
                 if turn is not None and turn.future is not None:
@@ -130,7 +130,10 @@ class AgentProxy:
                     settle(session, turn)
         return [play.episode for play in plays]
 
-    def _start(self, seat: Seat) -> _Play:
+    # The steps of one episode: `rollout` takes them for many at once, the page of `ragen view` one by one.
+
+    def start(self, seat: Seat) -> Play:
+        """The episode of a seat that stands on its level."""
         episode = Episode(
             tag=seat.tag,
             env_type=seat.spec.env_type,
@@ -144,9 +147,9 @@ class AgentProxy:
         else:
             episode.system = self.ctx.system(seat)
             episode.final_observation = seat.observation
-        return _Play(seat=seat, episode=episode)
+        return Play(seat=seat, episode=episode)
 
-    def _prepare(self, play: _Play) -> bool:
+    def prepare(self, play: Play) -> bool:
         """Build the next prompt; False when the episode is over."""
         episode = play.episode
         if episode.status is Status.ONGOING and len(episode.turns) >= self.agent.max_turn:
@@ -163,7 +166,7 @@ class AgentProxy:
         play.prompt = prompt
         return True
 
-    def _request(self, session: int, play: _Play, plan: RolloutPlan) -> Request:
+    def _request(self, session: int, play: Play, plan: RolloutPlan) -> Request:
         assert play.prompt is not None
         seat, turn = play.seat, len(play.episode.turns)
         return Request(
@@ -174,7 +177,7 @@ class AgentProxy:
             seed=fixed_hash(plan.noise_seed, seat.seed, seat.group_id, seat.member, turn),
         )
 
-    def _read_reply(self, play: _Play, completion: Completion) -> PendingTurn | None:
+    def read_reply(self, play: Play, completion: Completion) -> PendingTurn | None:
         """Record a reply as a new turn and return what it asks of the environment; None when the engine failed."""
         prompt, episode = play.prompt, play.episode
         assert prompt is not None
@@ -218,7 +221,7 @@ class AgentProxy:
         # An endpoint that follows the instructions opens the block itself.
         return text if text.lstrip().startswith(prefix) else prefix + text
 
-    def _finish_turn(self, episode: Episode, pending: PendingTurn) -> None:
+    def finish_turn(self, episode: Episode, pending: PendingTurn) -> None:
         """Add the turn with what the environment did, and decide whether the episode continues."""
         episode.status, episode.error = pending.finish(), pending.seat.error
         pending.turn.penalty = self.format_penalty if pending.is_invalid else 0.0

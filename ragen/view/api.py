@@ -10,6 +10,7 @@
     GET /api/runs/ID/gradients         the gradient analyses
     GET /api/events                    server-sent events: which runs have changed
     GET /api/glossary?names=a,b        a sentence per metric
+    GET and POST /api/play...          levels that a person or a model plays, see play_api.py
     GET / and /assets/FILE             the page
 
 An id holds slashes and stands in the address as one encoded segment.
@@ -38,6 +39,7 @@ from ragen.view.filters import replay
 from ragen.view.folders import Entry, Folders, NotThere
 from ragen.view.gradients import read_gradients
 from ragen.view.index import Index
+from ragen.view.play_api import PlayApi
 from ragen.view.series import read_series
 from ragen.view.summary import Summaries, card
 
@@ -79,6 +81,7 @@ class Api:
             Route("/api/runs/{rest:path}", self.about_run),
             Route("/api/events", self.events),
             Route("/api/glossary", self.glossary),
+            *PlayApi(self.folders, respond=Json).routes(),
             Route("/", self.page),
             Route("/assets/{name:path}", self.asset),
         ]

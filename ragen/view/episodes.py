@@ -36,7 +36,7 @@ SORTS = {
         "tokens",
     )
 } | {"step": "step", "file": "rollout, step"}
-EQUALS = {"file": "file", "tag": "tag", "status": "status", "rollout": "rollout", "group": 'episodes."group"'}
+EQUALS = {name: name for name in ("file", "tag", "status", "rollout", "seed")} | {"group": 'episodes."group"'}
 BOUNDS = {"min": "reward >= ?", "max": "reward <= ?"}
 
 

@@ -26,6 +26,8 @@ LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 COOKIE = "ragen_view"
 TOKEN = "token"
 METHODS = ("GET", "HEAD")
+PLAY = "/api/play/"
+"""Below it, and nowhere else, POST is answered: what a player says is kept in memory and changes no file."""
 TRUSTED_POLICY = "ragen"
 """The one name under which the page may make addresses of scripts (its worker's)."""
 
@@ -108,7 +110,8 @@ class Guard:
 
     def check(self, scope: Scope) -> None:
         """Method, host and origin."""
-        if scope["method"] not in METHODS:
+        is_post = scope["method"] == "POST" and scope["path"].startswith(PLAY)
+        if scope["method"] not in METHODS and not is_post:
             raise Refused(405, "Only GET is answered: nothing can be changed from here.")
         host = _one(scope, b"host")
         if not self._is_known(_hostname(host)):
@@ -120,6 +123,15 @@ class Guard:
         is_link = _one(scope, b"sec-fetch-mode") == "navigate" and _one(scope, b"sec-fetch-dest") == "document"
         if site in ("cross-site", "same-site") and not is_link:
             raise Refused(403, "Another site may not read from here.")
+        if is_post:
+            self._check_post(scope, origin, site)
+
+    def _check_post(self, scope: Scope, origin: str, site: str) -> None:
+        """Browsers name the origin of every POST, and ask first before another site may send JSON."""
+        if not origin or site not in ("", "same-origin"):
+            raise Refused(403, "Only the page itself may play from here.")
+        if _one(scope, b"content-type").partition(";")[0].strip().lower() != "application/json":
+            raise Refused(415, "Expected JSON (content-type: application/json).")
 
     def _is_known(self, name: str) -> bool:
         """Rebinding needs a name that somebody owns; where there is a token, numbers are fine as well."""

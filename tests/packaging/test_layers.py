@@ -13,9 +13,10 @@ from tests.packaging.imports import PACKAGE, imported_names, imports_of, modules
 LAYERS = [
     {"types", "errors", "files", "streams", "text", "seeding", "engine.registry", "config"},
     {"env", "algorithms", "tracking", "models"},
-    {"plotting", "view"},
+    {"plotting"},
     {"modeling"},
     {"engine", "llm_agent"},
+    {"view"},
     {"learners"},
     {"distributed"},
     {"workers"},
@@ -31,8 +32,9 @@ RANK = {part: rank for rank, layer in enumerate(LAYERS) for part in layer}
 # These read run directories, and nothing that produced them.
 READERS = {"plotting", "view"}
 READERS_MAY_IMPORT = {"types", "errors", "files", "text", "config", "algorithms", "tracking"}
-# Boards are drawn with the symbols of the environments, tokens with the tokenizer of the model.
-VIEW_MAY_IMPORT = {"env", "models"}
+# Boards are drawn with the symbols of the environments, tokens with the tokenizer of the model; levels are played with
+# the prompts of a rollout. None of that loads torch, see below.
+VIEW_MAY_IMPORT = {"env", "models", "llm_agent", "engine"}
 
 # The modules that may import a heavy optional package.
 HOMES = {"vllm": {"engine/vllm"}, "ray": {"distributed/ranks.py", "sweeps"}}

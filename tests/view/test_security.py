@@ -57,6 +57,43 @@ def test_nothing_can_be_changed(client, method):
     assert client.request(method, "/api/runs").status_code == 405
 
 
+@pytest.mark.parametrize(
+    ("changes", "status"),
+    [
+        ({}, 200),
+        ({"content-type": "application/json; charset=utf-8", "sec-fetch-site": "same-origin"}, 200),
+        ({"origin": ""}, 403),
+        ({"origin": "http://evil.com"}, 403),
+        ({"origin": "null"}, 403),
+        ({"origin": "http://127.0.0.1:81"}, 403),
+        ({"sec-fetch-site": "cross-site"}, 403),
+        ({"sec-fetch-site": "none"}, 403),
+        ({"host": "evil.com", "origin": "http://evil.com"}, 403),
+        ({"content-type": "text/plain"}, 415),
+        ({"content-type": "application/x-www-form-urlencoded"}, 415),
+        ({"content-type": ""}, 415),
+    ],
+)
+def test_only_the_page_itself_plays(client, changes, status):
+    headers = {"origin": "http://127.0.0.1", "content-type": "application/json"} | changes
+    body = b'{"tag": "Bandit", "seed": 1}'
+    assert client.post("/api/play/start", content=body, headers=headers).status_code == status
+
+
+@pytest.mark.parametrize("path", ["/api/play", "/api/playing", "/api/play/../runs", "/api/runs", "/"])
+def test_nothing_else_takes_a_post(client, path):
+    headers = {"origin": "http://127.0.0.1"}
+    assert client.post(path, json={}, headers=headers).status_code == 405
+
+
+def test_playing_needs_the_token_too(tmp_path):
+    with TestClient(guarded([tmp_path], host="0.0.0.0", token="t"), base_url="http://10.0.0.5") as client:
+        headers, body = {"origin": "http://10.0.0.5"}, {"tag": "Bandit", "seed": 1}
+        assert client.post("/api/play/start", json=body, headers=headers).status_code == 401
+        headers["authorization"] = "Bearer t"
+        assert client.post("/api/play/start", json=body, headers=headers).status_code == 200
+
+
 @pytest.mark.parametrize("path", ["/", "/api/runs", "/nope", "/assets/nope.js"])
 def test_every_answer_carries_the_policy(client, path):
     headers = client.get(path).headers

@@ -11,10 +11,15 @@ export function query(parameters) {
 }
 
 export async function get(path) {
-  if (isReport) return answerOf(path);
+  return isReport ? answerOf(path) : ask(path, { headers: { Accept: "application/json" } });
+}
+
+export const post = (path, fields) => ask(path, { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(fields) });
+
+async function ask(path, options) {
   let response;
   try {
-    response = await fetch(path, { headers: { Accept: "application/json" } });
+    response = await fetch(path, options);
   } catch {
     throw new Error("The server does not answer. Is `ragen view` still running?");
   }

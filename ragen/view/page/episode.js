@@ -6,13 +6,14 @@ import { FilmControls, useFilm } from "app/film.js";
 import { number, visible } from "app/format.js";
 import { html, useEffect, useRef } from "app/html.js";
 import { Choice, Crumbs, Problem, Text, Wait } from "app/parts.js";
+import { isReport } from "app/report.js";
 import { link, replace } from "app/router.js";
 import { COLOURINGS, Scale, Tokens, fits } from "app/tokens.js";
 
 // One frame before each turn and one for the end.
 export const framesOf = (episode) => [...episode.turns.map((turn) => turn.frame), episode.final_frame];
 
-function Actions({ turn }) {
+export function Actions({ turn }) {
   const executed = turn.executed ?? [];
   const dropped = (turn.actions ?? []).slice(executed.length);
   return html`<span class="actions">${executed.map((action) => html`<span class="action">${visible(action)}</span>`)}
@@ -98,7 +99,8 @@ export function Episode({ id, file, index, search }) {
       <nav class="tabs" aria-label="Near episodes">
         ${previous !== undefined && html`<a href=${link(["run", id, "episode", file, previous])}>Previous</a>`}
         ${next !== undefined && html`<a href=${link(["run", id, "episode", file, next])}>Next</a>`}
-        <a href=${link(["run", id, "group", file, episode.group])}>Its group</a></nav></div>
+        <a href=${link(["run", id, "group", file, episode.group])}>Its group</a>
+        ${!isReport && html`<a href=${link(["run", id, "play"], { tag: episode.tag, seed: episode.seed, member: episode.member || "", file, index })}>Play this level</a>`}</nav></div>
     <dl class="facts">
       <div class="fact"><dt>Status</dt><dd><${Status} status=${episode.status} /></dd></div>
       <div class="fact"><dt>Reward</dt><dd>${number(episode.reward)}</dd></div>

@@ -3,7 +3,7 @@ import { html, useEffect, useState } from "app/html.js";
 
 const SPEEDS = { 1: "1×", 2: "2×", 4: "4×" };
 
-export function useFilm(count, start = 0) {
+export function useFilm(count, start = 0, { hasKeys = true } = {}) {
   const [at, setAt] = useState(Math.min(start, Math.max(0, count - 1)));
   const [isPlaying, setPlaying] = useState(false);
   const [speed, setSpeed] = useState("1");
@@ -26,6 +26,7 @@ export function useFilm(count, start = 0) {
     setPlaying(!isPlaying);
   };
   useEffect(() => {
+    if (!hasKeys) return;
     const listen = (event) => {
       if (event.target.closest?.("input, select, textarea, button, summary") || event.ctrlKey || event.metaKey || event.altKey) return;
       const act = { ArrowLeft: () => go(at - 1), ArrowRight: () => go(at + 1), Home: () => go(0), End: () => go(last), " ": play }[event.key];

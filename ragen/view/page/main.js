@@ -8,6 +8,7 @@ import { Group } from "app/group.js";
 import { visible } from "app/format.js";
 import { html, render, useEffect, useState } from "app/html.js";
 import { onConnection } from "app/live.js";
+import { Play } from "app/play.js";
 import { answerOf, isReport, startOf } from "app/report.js";
 import { link, useRoute } from "app/router.js";
 import { Run } from "app/run.js";
@@ -40,11 +41,13 @@ function Page({ parts, search }) {
   const [kind, id, view, ...rest] = parts;
   if (kind === undefined || kind === "runs") return html`<${Runs} search=${search} />`;
   if (kind === "compare" && id) return html`<${Compare} ids=${parts.slice(1)} search=${search} />`;
+  if (kind === "play") return html`<${Play} search=${search} />`;
   if (kind === "run" && id) {
     if (view === undefined) return html`<${Run} id=${id} search=${search} key=${id} />`;
     if (view === "episodes") return html`<${Episodes} id=${id} search=${search} key=${id} />`;
     if (view === "filter") return html`<${Filter} id=${id} search=${search} key=${id} />`;
     if (view === "gradients") return html`<${Gradients} id=${id} search=${search} key=${id} />`;
+    if (view === "play") return html`<${Play} id=${id} search=${search} key=${id} />`;
     if (view === "episode" && rest.length === 2) {
       return html`<${Episode} id=${id} file=${rest[0]} index=${rest[1]} search=${search} key=${rest.join("/")} />`;
     }
@@ -73,6 +76,7 @@ function App() {
     <header class="top">
       <a class="brand" href=${link(["runs"])}>ragen <b>view</b></a>
       <span class="spacer"></span>
+      ${!isReport && html`<a href=${link(["play"])}>Play</a>`}
       ${isReport ? html`<span class="connection">report</span>` : html`<${Connection} />`}
       <${ThemeSwitch} />
     </header>

@@ -1,6 +1,7 @@
 // Small parts that several pages share.
 import { number, visible } from "app/format.js";
 import { html, useState } from "app/html.js";
+import { isReport } from "app/report.js";
 import { link } from "app/router.js";
 
 const STATES = {
@@ -61,12 +62,12 @@ export function Crumbs({ items }) {
   </nav>`;
 }
 
-const TABS = [["", "Charts"], ["episodes", "Episodes"], ["filter", "Filter"], ["gradients", "Gradients"]];
-const TABS_OF = { evaluation: [["", "Results"], ["episodes", "Episodes"]], sft: [["", "Charts"]] };
+const TABS = [["", "Charts"], ["episodes", "Episodes"], ["filter", "Filter"], ["gradients", "Gradients"], ["play", "Play"]];
+const TABS_OF = { evaluation: [["", "Results"], ["episodes", "Episodes"], ["play", "Play"]], sft: [["", "Charts"]] };
 
 // The pages of one run.
 export function Tabs({ id, kind, current }) {
-  return html`<nav class="tabs" aria-label="Parts of the run">${(TABS_OF[kind] ?? TABS).map(([view, name]) => html`
+  return html`<nav class="tabs" aria-label="Parts of the run">${(TABS_OF[kind] ?? TABS).filter(([view]) => !(isReport && view === "play")).map(([view, name]) => html`
     <a key=${name} href=${link(view ? ["run", id, view] : ["run", id])} aria-current=${view === current ? "page" : undefined}>${name}</a>`)}</nav>`;
 }
 
