@@ -26,6 +26,11 @@ def main(argv: Sequence[str]) -> None:
         f"of the variable {TOKEN_VARIABLE}, else one that is drawn and printed",
     )
     parser.add_argument(
+        "--play",
+        metavar="CHECKPOINT",
+        help="a model that answers on the Play page: a run, a checkpoint or any model_path, such as tiny",
+    )
+    parser.add_argument(
         "--export",
         type=Path,
         metavar="FILE",
@@ -39,8 +44,9 @@ def main(argv: Sequence[str]) -> None:
         if args.episodes is not None:
             parser.error("--episodes is for --export; the live page shows all episodes")
         port = PORT if args.port is None else args.port
-        return serve(args.folders, host=args.host or HOST, port=port, opens_browser=args.opens_browser)
-    if args.host is not None or args.port is not None:
-        parser.error("--export writes a file and listens nowhere; leave out --host and --port")
+        host = args.host or HOST
+        return serve(args.folders, host=host, port=port, opens_browser=args.opens_browser, play=args.play)
+    if args.host is not None or args.port is not None or args.play is not None:
+        parser.error("--export writes a file and listens nowhere; leave out --host, --port and --play")
     number = EPISODES if args.episodes is None else args.episodes
     export(args.folders, args.export, num_episodes=number, opens_browser=args.opens_browser)

@@ -5,6 +5,7 @@ index.py, episodes.py                   what every episode was; lists, groups, o
 boards.py, tokens.py, settings.py       observations as boards, tokens as texts, the run's configuration
 filters.py, gradients.py                what each rollout filter keeps of a step; gradient analyses
 play.py, play_api.py                    levels that a person plays with the prompts of the model
+model.py                                the model of --play, in a process of its own
 live.py                                 events: which runs have changed
 api.py, encoding.py                     the routes; answers as JSON
 pages.py, security.py, server.py        the files of the page; who is answered; uvicorn: address, port, Ctrl-C

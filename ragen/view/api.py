@@ -39,6 +39,7 @@ from ragen.view.filters import replay
 from ragen.view.folders import Entry, Folders, NotThere
 from ragen.view.gradients import read_gradients
 from ragen.view.index import Index
+from ragen.view.model import Model
 from ragen.view.play_api import PlayApi
 from ragen.view.series import read_series
 from ragen.view.summary import Summaries, card
@@ -59,8 +60,8 @@ class Json(Response):
 class Api:
     """What the routes share."""
 
-    def __init__(self, folders: Folders) -> None:
-        self.folders = folders
+    def __init__(self, folders: Folders, model: Model | None = None) -> None:
+        self.folders, self.model = folders, model
         self.summaries = Summaries()
         self.indexes: dict[Path, Index] = {}
         self.watch = live.Watch(folders)
@@ -81,7 +82,7 @@ class Api:
             Route("/api/runs/{rest:path}", self.about_run),
             Route("/api/events", self.events),
             Route("/api/glossary", self.glossary),
-            *PlayApi(self.folders, respond=Json).routes(),
+            *PlayApi(self.folders, self.model, respond=Json).routes(),
             Route("/", self.page),
             Route("/assets/{name:path}", self.asset),
         ]
@@ -159,10 +160,10 @@ def page_file(name: str) -> Response:
     return Response(content, media_type=kind, headers={"cache-control": "no-cache"})
 
 
-def build_app(roots: list[Path]) -> Starlette:
+def build_app(roots: list[Path], model: Model | None = None) -> Starlette:
     """The application without its guard."""
     handlers = {NotThere: not_there, RagenError: bad_request, HTTPException: http_error, Exception: unexpected}
-    return Starlette(routes=Api(Folders(roots)).routes(), exception_handlers=handlers)
+    return Starlette(routes=Api(Folders(roots), model).routes(), exception_handlers=handlers)
 
 
 def not_there(request: Request, error: Exception) -> Response:

@@ -4,6 +4,7 @@
     GET  /api/play/solver     the solver's episode on a level: ?run= tag= seed= member=
     POST /api/play/start      begin an episode: {"run", "tag", "seed", "member"}
     POST /api/play/reply      answer a turn: {"session", "turn", "text"}
+    POST /api/play/model      let the model of --play answer it: {"session", "turn", "temperature"}
 
 Tested in tests/view/test_play.py.
 """
@@ -22,6 +23,7 @@ from starlette.routing import Route
 
 from ragen.errors import RagenError
 from ragen.view.folders import Folders
+from ragen.view.model import Model, answer_turn, temperature_of
 from ragen.view.play import Session, Sessions, check_turn, describe, level_of, solve
 
 LARGEST_BODY = 1_000_000
@@ -33,12 +35,12 @@ Fields = Mapping[str, Any]
 class PlayApi:
     """Levels in play, and the answers about them."""
 
-    def __init__(self, folders: Folders, *, respond: Callable[[Any], Response]) -> None:
-        self.folders, self.respond = folders, respond
+    def __init__(self, folders: Folders, model: Model | None, *, respond: Callable[[Any], Response]) -> None:
+        self.folders, self.model, self.respond = folders, model, respond
         self.sessions = Sessions()
 
     def routes(self) -> list[Route]:
-        posts = {"start": self.start, "reply": self.reply}
+        posts = {"start": self.start, "reply": self.reply, "model": self.let_model_reply}
         return [
             Route("/api/play", self.offer),
             Route("/api/play/solver", self.solver),
@@ -46,7 +48,8 @@ class PlayApi:
         ]
 
     def offer(self, request: Request) -> Response:
-        return self.respond(describe(self._run(request.query_params)))
+        model = self.model.describe() if self.model else None
+        return self.respond(describe(self._run(request.query_params)) | {"model": model})
 
     def solver(self, request: Request) -> Response:
         query = request.query_params
@@ -57,13 +60,24 @@ class PlayApi:
         return self._state(name, session)
 
     def reply(self, fields: Fields) -> dict[str, Any]:
-        name = str(fields.get("session", ""))
-        session, text = self.sessions.find(name), fields.get("text")
+        text = fields.get("text")
         if not isinstance(text, str):
             raise RagenError("text: expected a text.")
+        return self._play(fields, lambda session: session.say(text))
+
+    def let_model_reply(self, fields: Fields) -> dict[str, Any]:
+        model, temperature = self.model, temperature_of(fields.get("temperature"))
+        if model is None:
+            raise RagenError("No model plays here. Start ragen view with --play CHECKPOINT.")
+        return self._play(fields, lambda session: answer_turn(session, model, temperature))
+
+    def _play(self, fields: Fields, act: Callable[[Session], None]) -> dict[str, Any]:
+        """Play the present turn of a session."""
+        name = str(fields.get("session", ""))
+        session = self.sessions.find(name)
         with session.lock:
             check_turn(session, fields.get("turn"))
-            session.say(text)
+            act(session)
         return self._state(name, session)
 
     def _state(self, name: str, session: Session) -> dict[str, Any]:

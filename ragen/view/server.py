@@ -15,6 +15,7 @@ from pathlib import Path
 from ragen.errors import ConfigError, needing_extra
 from ragen.tracking.console import console
 from ragen.view.folders import NotThere, existing
+from ragen.view.model import Model, playable
 from ragen.view.pages import INDEX, read_page_file, script_hashes
 from ragen.view.security import App, Guard, content_security_policy, is_loopback
 
@@ -26,16 +27,25 @@ GRACE_S = 1
 """Seconds after Ctrl-C in which answers under way may end."""
 
 
-def serve(folders: Sequence[Path], *, host: str = HOST, port: int = PORT, opens_browser: bool = False) -> None:
-    """Serve the runs below the folders until Ctrl-C."""
+def serve(
+    folders: Sequence[Path],
+    *,
+    host: str = HOST,
+    port: int = PORT,
+    opens_browser: bool = False,
+    play: str | None = None,
+) -> None:
+    """Serve the runs below the folders until Ctrl-C; the model `play` answers on the Play page."""
     roots = existing(folders)
+    player = playable(play) if play else None
     with needing_extra("view", "ragen view needs Starlette and uvicorn, which are not installed"):
         import sse_starlette  # noqa: F401
         import uvicorn
 
     token = None if is_loopback(host) else os.environ.get(TOKEN_VARIABLE) or secrets.token_urlsafe(24)
-    app = guarded(roots, host=host, token=token)
     listener = listen(host, port)
+    model = Model(player) if player else None
+    app = guarded(roots, host=host, token=token, model=model)
     address = address_of(host, listener.getsockname()[1], token)
     console.print(f"Runs below {', '.join(map(str, roots))}: {address}   (Ctrl-C ends it)", soft_wrap=True)
     if opens_browser:
@@ -43,11 +53,12 @@ def serve(folders: Sequence[Path], *, host: str = HOST, port: int = PORT, opens_
     config = uvicorn.Config(
         app, log_level=logging.WARNING, access_log=False, timeout_graceful_shutdown=GRACE_S, server_header=False
     )
-    with listener, contextlib.suppress(KeyboardInterrupt):
-        uvicorn.Server(config).run(sockets=[listener])
+    with listener, contextlib.closing(model) if model else contextlib.nullcontext():
+        with contextlib.suppress(KeyboardInterrupt):
+            uvicorn.Server(config).run(sockets=[listener])
 
 
-def guarded(roots: Sequence[Path], *, host: str = HOST, token: str | None = None) -> App:
+def guarded(roots: Sequence[Path], *, host: str = HOST, token: str | None = None, model: Model | None = None) -> App:
     """The application behind its guard."""
     from ragen.view.api import build_app
 
@@ -56,7 +67,8 @@ def guarded(roots: Sequence[Path], *, host: str = HOST, token: str | None = None
         html, _ = read_page_file(INDEX)
     except NotThere:  # a checkout without its page: the API is there all the same
         html = b""
-    return Guard(build_app(list(roots)), hosts=names, token=token, policy=content_security_policy(script_hashes(html)))
+    policy = content_security_policy(script_hashes(html))
+    return Guard(build_app(list(roots), model), hosts=names, token=token, policy=policy)
 
 
 def listen(host: str, port: int) -> socket.socket:

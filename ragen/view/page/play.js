@@ -6,7 +6,7 @@ import { Status, statusName } from "app/episodes.js";
 import { FilmControls, useFilm } from "app/film.js";
 import { number, visible } from "app/format.js";
 import { html, useEffect, useRef, useState } from "app/html.js";
-import { Crumbs, Problem, Tabs, Text, Wait } from "app/parts.js";
+import { Choice, Crumbs, Problem, Tabs, Text, Wait } from "app/parts.js";
 import { link, replace } from "app/router.js";
 
 const ARROWS = { ArrowUp: "up", ArrowDown: "down", ArrowLeft: "left", ArrowRight: "right" };
@@ -95,6 +95,36 @@ function Reply({ game, isBusy, send }) {
   </form>`;
 }
 
+const STATES = { loading: "is being loaded", ready: "is ready", ended: "has ended" };
+
+// The model of --play: it answers a turn, or one after the other until the end.
+function Player({ model, game, isBusy, ask, temperature: usual }) {
+  const [isSampled, setSampled] = useState(true);
+  const [temperature, setTemperature] = useState(usual);
+  const [isPlaying, setPlaying] = useState(false);
+  const isWanted = useRef(false);
+  const stop = () => {
+    isWanted.current = false;
+    setPlaying(false);
+  };
+  useEffect(() => stop, []);
+  const answer = (now) => ask("/api/play/model", { session: now.session, turn: now.turns.length, temperature: isSampled ? Number(temperature) : 0 });
+  const playOn = async () => {
+    isWanted.current = true;
+    setPlaying(true);
+    for (let now = game; now && !now.is_over && isWanted.current;) now = await answer(now);
+    stop();
+  };
+  return html`<section class="player" aria-label="Model"><h2>Let the model answer</h2>
+    <p class="muted">${visible(model.name)} ${STATES[model.state]}. ${visible(model.reason)}</p>
+    <div class="reply-end">
+      <${Choice} label="Replies" options=${{ sampled: "Sampled", greedy: "Greedy" }} value=${isSampled ? "sampled" : "greedy"} onChange=${(value) => setSampled(value === "sampled")} />
+      ${isSampled && html`<label class="muted">Temperature <input type="number" class="short" min="0" max="10" step="0.1" value=${temperature} onInput=${(event) => setTemperature(event.target.value)} /></label>`}
+      <button type="button" disabled=${isBusy || isPlaying || model.state === "ended"} onClick=${() => answer(game)}>This turn</button>
+      ${isPlaying ? html`<button type="button" onClick=${stop}>Stop</button>` : html`<button type="button" disabled=${isBusy || model.state === "ended"} onClick=${playOn}>The whole episode</button>`}
+      <span role="status">${isBusy ? "The model is asked …" : ""}</span></div></section>`;
+}
+
 function Played({ game }) {
   if (game.turns.length === 0) return null;
   return html`<section aria-label="Turns played"><h2>Turns</h2><ol class="turns" reversed>${game.turns.map((turn, i) => html`<li class="turn" key=${i}>
@@ -154,7 +184,7 @@ function RunEpisodes({ id, level, search }) {
     <${RunEpisode} id=${id} file=${at.file} index=${at.index} />`;
 }
 
-function Game({ id, level, search, go }) {
+function Game({ id, level, search, go, offer, reload }) {
   const [game, setGame] = useState(null);
   const [error, setError] = useState(null);
   const [isBusy, setBusy] = useState(false);
@@ -169,6 +199,7 @@ function Game({ id, level, search, go }) {
       return answer;
     } catch (problem) {
       if (mine === wanted.current) setError(problem);
+      reload(); // the model may have ended
       return null;
     } finally {
       if (mine === wanted.current) setBusy(false);
@@ -199,6 +230,7 @@ function Game({ id, level, search, go }) {
           <p class="reply-end"><button type="button" class="primary" onClick=${start}>Play it again</button>
             <button type="button" onClick=${() => go({ tag: level.tag, seed: String(level.seed + 1) })}>Next level</button></p></div>`
         : html`<${Prompt} messages=${game.messages} key=${game.turns.length} />
+          ${offer.model && html`<${Player} model=${offer.model} game=${game} isBusy=${isBusy} ask=${ask} temperature=${offer.temperature} key=${game.session} />`}
           <${Reply} game=${game} isBusy=${isBusy} send=${send} key=${`${game.session}/${game.turns.length}`} />`}
       <${Played} game=${game} />
     </div>
@@ -211,7 +243,13 @@ function Game({ id, level, search, go }) {
 
 export function Play({ id, search }) {
   const run = useGet(id ? runPath(id) : null);
-  const { data: offer, error } = useGet("/api/play" + query({ run: id }));
+  const { data: offer, error, reload } = useGet("/api/play" + query({ run: id }));
+  const isLoading = offer?.model?.state === "loading";
+  useEffect(() => {
+    if (!isLoading) return;
+    const timer = setTimeout(reload, 2000);
+    return () => clearTimeout(timer);
+  }, [isLoading, offer]);
   const route = id ? ["run", id, "play"] : ["play"];
   const go = (change) => replace(route, change);
   const tag = search.tag ?? offer?.tags[0]?.tag;
@@ -219,6 +257,6 @@ export function Play({ id, search }) {
   return html`<${Crumbs} items=${id ? [[run.data?.name ?? id, ["run", id]], ["Play"]] : [["Play"]]} />
     <div class="page-head"><h1>Play</h1>${id && html`<${Tabs} id=${id} kind=${run.data?.kind} current="play" />`}</div>
     ${offer ? html`<${Level} offer=${offer} search=${search} go=${go} key=${search.tag} />
-      <${Game} id=${id} level=${level} search=${search} go=${go} key=${JSON.stringify(level)} />`
+      <${Game} id=${id} level=${level} search=${search} go=${go} offer=${offer} reload=${reload} key=${JSON.stringify(level)} />`
       : error ? html`<${Problem} error=${error} />` : html`<${Wait} what="what can be played" />`}`;
 }

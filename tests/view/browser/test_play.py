@@ -1,12 +1,23 @@
 """A person plays levels: with clicks, with keys, with texts that would like to be more than texts."""
 
+import os
 import re
+import signal
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
+import uvicorn
 from playwright.sync_api import Page, expect
 
+from ragen.view.model import Model
+from ragen.view.server import guarded, listen
 from tests.view.browser.pages import Visitor
 from tests.view.browser.test_reading import HOSTILE
+from tests.view.test_model import saying
 
 SOKOBAN = "/play?tag=SimpleSokoban&seed=7"  # the box stands two steps below its target
 LAKE = "/run/0%2Ffirst/play?tag=FrozenLake&seed=10001"
@@ -98,4 +109,62 @@ def test_the_page_is_accessible_and_fits(browser, address: str, theme: str, widt
         visitor.page.get_by_role("button", name="Send").click()
         expect(visitor.page.locator(".beside .moves")).to_be_visible()
         assert visitor.violations() == []
+        assert visitor.overflow() <= 0
+
+
+@contextmanager
+def served(model: Model, folder: Path) -> Iterator[str]:
+    """The address of a page on which this model plays."""
+    listener: socket.socket = listen("127.0.0.1", 0)
+    server = uvicorn.Server(uvicorn.Config(guarded([folder], model=model), log_level="error"))
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+    finally:
+        server.should_exit = True
+        model.close()
+        thread.join()
+        listener.close()
+
+
+def test_a_model_plays_live_and_its_death_is_said(browser, tmp_path):
+    model = Model("tiny")
+    with served(model, tmp_path) as address, Visitor(browser, address) as visitor:
+        page = visitor.open("/play?tag=FrozenLake&seed=7")
+        expect(page.get_by_text("tiny is being loaded.")).to_be_visible()
+        page.get_by_role("button", name="Greedy").click()
+        page.get_by_role("button", name="The whole episode").click()
+        expect(page.get_by_role("heading", name="The episode is over")).to_be_visible(timeout=120_000)
+        expect(page.locator(".turn").last).to_contain_text("</think><answer>")
+        page.get_by_role("button", name="Play it again").click()
+        page.get_by_role("group", name="Actions").get_by_role("button", name="Up").click()
+        page.get_by_role("button", name="Send").click()
+        expect(page.locator(".turn")).to_have_count(1)
+        page.get_by_role("button", name="Sampled").click()
+        page.get_by_label("Temperature").fill("0.7")
+        page.get_by_role("button", name="This turn").click()  # behind a turn of the person
+        expect(page.locator(".turn")).to_have_count(2)
+        assert visitor.violations() == []
+        assert visitor.complaints == []
+        page.get_by_role("button", name="Start", exact=True).click()
+        os.kill(model.process.pid, signal.SIGKILL)
+        model.process.wait()
+        page.get_by_role("button", name="Next level").click()
+        page.get_by_role("button", name="This turn").click()
+        expect(page.get_by_role("alert")).to_contain_text("has ended (exit status -9)")
+        expect(page.get_by_role("button", name="This turn")).to_be_disabled()
+        expect(page.get_by_role("button", name="Send")).to_be_enabled()  # a person plays on
+
+
+def test_texts_of_a_model_do_nothing(browser, tmp_path):
+    with served(saying(HOSTILE), tmp_path) as address, Visitor(browser, address, width=400) as visitor:
+        page = visitor.open("/play?tag=FrozenLake&seed=7")
+        page.get_by_role("button", name="The whole episode").click()
+        expect(page.get_by_role("heading", name="The episode is over: out of turns")).to_be_visible()
+        expect(page.locator(".turn").first).to_contain_text("<img src=x onerror=alert(2)>")
+        page.wait_for_timeout(200)  # time for an attack
+        assert page.locator("#app script, #app img, #app svg[onload], #app [onerror]").count() == 0
+        assert not set(page.locator("#app").inner_text()) & set("\x00\x1b\u202e\u202c\u2066\u2069")
+        assert visitor.complaints == []
         assert visitor.overflow() <= 0
