@@ -138,6 +138,11 @@ def check_syntax(overrides: Sequence[str]) -> None:
                 f"{shorten(key)}: the value {shorten(repr(value))} cannot be read. "
                 f"Quote special characters, once for the shell and once for the config: {quoted}"
             ) from error
+        if key.lstrip("+~ ").startswith(("hydra.", "hydra/")):
+            raise ConfigError(
+                f"{shorten(text)}: settings of Hydra itself have no effect here. Leave it out; the folder of a run is "
+                "trainer.default_local_dir, another folder of configs is --config-dir."
+            )
         if override.is_sweep_override():
             raise ConfigError(
                 f"{key}: the value {value!r} holds a comma. A text is written {quoted}, a list {key}=[{value}]"

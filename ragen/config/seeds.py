@@ -7,6 +7,10 @@ from collections.abc import Mapping
 from ragen.config.schema import Config
 from ragen.errors import ConfigError
 
+SEED_GAP = 2_000_000
+"""Between the training seeds of two runs of a sweep or study. A run plays the levels from seed.train on, far fewer than
+this. The demonstrations behind the embedded models begin at half of it, and end before 1,400,000."""
+
 
 def training_levels(config: Config, seed: int) -> range:
     """The levels of a whole run: group g of step s plays seed + (s - 1) * env_groups + g."""

@@ -1,4 +1,5 @@
-"""What `ragen check` does: a preflight by itself, with the environments' errors and, on request, the model."""
+"""What `ragen check` does: a preflight by itself, with the environments' errors, what a training would refuse, and on
+request the model."""
 
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ from ragen.llm_agent.es_manager import EsManager
 from ragen.text import printable
 from ragen.tracking.console import console
 from ragen.trainer.preflight import conclude, levels_per_tag, play_references, preflight_levels, time_note
-from ragen.trainer.start import check_environments
+from ragen.trainer.start import check_environments, plan_start
 from ragen.types import Episode
 
 LIMIT_S = 60.0
@@ -26,6 +27,17 @@ def check(config: Config, *, has_model: bool) -> None:
     model = play_model(config) if has_model else []
     found = conclude(config, played.episodes, model, [time_note(played, LIMIT_S)] if played.is_cut else [])
     console.print(printable(found.to_text(has_break_even=True)), soft_wrap=True)
+    for note in training_notes(config):
+        console.print(printable(note), soft_wrap=True)
+
+
+def training_notes(config: Config) -> tuple[str, ...]:
+    """What a training would say before its first step. That the model or the GPUs are elsewhere is only a warning:
+    the levels can be judged without them."""
+    try:
+        return plan_start(config).notes
+    except RagenError as error:
+        return (f"warning: a training would be refused here. {error}",)
 
 
 def play_model(config: Config) -> list[Episode]:

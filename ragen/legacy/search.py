@@ -25,9 +25,10 @@ from ragen.legacy.translate import translate
 from ragen.sweeps.driver import drive
 from ragen.sweeps.results import Outcome, score_of
 from ragen.sweeps.run import DONE, Run, shell_line
-from ragen.sweeps.slots import Slot, cut_slots, find_machine, query_gpus
+from ragen.sweeps.slots import Slot, cut_slots, find_machine
 from ragen.tracking.console import console, print_table
 from ragen.tracking.rundir import write_atomic
+from ragen.trainer.devices import query_gpus
 
 DEFAULT_MODEL = "Qwen/Qwen2.5-3B-Instruct"
 GROUPS: dict[int, dict[str, tuple[str, ...]]] = {

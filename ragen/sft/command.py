@@ -36,8 +36,8 @@ from ragen.tracking.rundir import SFT_RECORD, RunDir, read_status, write_atomic
 from ragen.tracking.tracker import Trackers, check_names
 from ragen.trainer.checkpoint import find_resume, read_state, save_checkpoint, step_of
 from ragen.trainer.checksums import verify
+from ragen.trainer.devices import check_devices, device_notes, export_devices
 from ragen.trainer.held_out import levels_behind
-from ragen.trainer.start import check_devices
 from ragen.trainer.train import with_restarts
 
 if TYPE_CHECKING:
@@ -52,7 +52,9 @@ def run(config: Config, sft: SftConfig) -> None:
     """Check what the machine must have, then run all stages."""
     check_names(config.trainer.logger)
     check_devices(config)
-    os.environ.setdefault("CUDA_VISIBLE_DEVICES", config.system.CUDA_VISIBLE_DEVICES)
+    for note in device_notes(config):
+        console.print(note, soft_wrap=True)
+    export_devices(config)
     run_sft(config, sft)
 
 

@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 from ragen.algorithms.statistics import Estimate, difference, over_seeds
 from ragen.config.load import load_config
+from ragen.config.seeds import SEED_GAP
 from ragen.sft.config import SECTION
 from ragen.sweeps.driver import drive
 from ragen.sweeps.run import DONE, Run, read_records, shell_line
@@ -89,8 +90,8 @@ def shell_command(game: Game, kind: str, seed: int, folder: Path, shared: Sequen
     train = [
         *(*program, "train", "--config-name", game.config_name, *QUIET),
         f"model_path={'tiny' if kind == 'rl' else folder / 'sft/merged_model'}",
-        f"seed.train={1_000_000 * seed}",
-        f"seed.val={1_000_000 * seed - 10_000}",
+        f"seed.train={SEED_GAP * seed}",
+        f"seed.val={SEED_GAP * seed - 10_000}",
         f"trainer.total_training_steps={game.num_steps}",
         f"trainer.test_freq={game.num_steps}",
         f"trainer.default_local_dir={folder / 'run'}",
@@ -99,7 +100,7 @@ def shell_command(game: Game, kind: str, seed: int, folder: Path, shared: Sequen
     if kind == "rl":
         return shell_line(train)
     teach = [*program, "sft", "--config-name", game.config_name, "trainer.logger=[]", *SFT]
-    teach += [f"sft.output_dir={folder / 'sft'}", f"sft.seed={1_000_000 * seed + 500_000}"]
+    teach += [f"sft.output_dir={folder / 'sft'}", f"sft.seed={SEED_GAP * seed + 500_000}"]
     teach += [word for word in shared if not word.startswith("trainer.")]
     return f"{shell_line(teach)} && {shell_line(train)}"
 

@@ -117,7 +117,7 @@ def interval_name(conditions: Sequence[Condition]) -> str:
 
 
 def endings(condition: Condition) -> str:
-    """How the runs of a value ended: at step 400; early stop at 120 (reward_variance_collapse); failed"""
+    """How the runs of a value ended: at step 400; early stop at 120 (reward_variance_collapse: silence pays); failed"""
     words = []
     for curve in condition.curves:
         outcome = curve.outcome
@@ -125,7 +125,7 @@ def endings(condition: Condition) -> str:
         words.append(
             {
                 "success": f"step {step}",
-                "early_stopped": f"early stop at {step} ({outcome.early_stop})",
+                "early_stopped": f"early stop at {step} ({outcome.stop})",
                 "fail": "failed",
                 "missing": "not run",
             }[outcome.status]

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ragen.config import load_config
+from ragen.config.seeds import SEED_GAP
 from ragen.errors import ConfigError
 from ragen.sweeps.experiments import (
     ALGORITHMS,
@@ -31,8 +32,6 @@ from ragen.sweeps.run import DEVICES, Run
 from ragen.sweeps.slots import Slot
 from ragen.trainer.checkpoint import step_of
 
-SEED_GAP = 1_000_000
-"""Between the training seeds of two runs. A run plays the levels from seed.train on, far fewer than this."""
 PLAIN = re.compile(r"(?!(true|false|null|nan|inf)\Z)[a-z_/][\w./-]*", re.IGNORECASE)
 """Texts that need no quotes in an override."""
 

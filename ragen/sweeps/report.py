@@ -40,7 +40,7 @@ def write_report(
 
 def runs_csv(conditions: Sequence[Condition]) -> str:
     """One row per run."""
-    header = ["value", "seed", "name", "status", "early_stop", "last_step", "final_success", "best_success"]
+    header = ["value", "seed", "name", "status", "early_stop", "cause", "last_step", "final_success", "best_success"]
     header += ["best_step", "val_episodes", *(f"{name}_s" for name in TIMES), "wall_time_s", "gpu", "run_dir"]
     rows: list[list[Any]] = []
     for curve in (curve for condition in conditions for curve in condition.curves):
@@ -48,7 +48,7 @@ def runs_csv(conditions: Sequence[Condition]) -> str:
         records = read_records(run.run_dir)
         rows.append(
             [
-                *(run.value, run.seed, run.name, outcome.status, outcome.early_stop or ""),
+                *(run.value, run.seed, run.name, outcome.status, outcome.early_stop or "", outcome.cause),
                 records[-1]["step"] if records else "",
                 *((curve.final, curve.best, curve.best_step) if has_steps else ("", "", "")),
                 curve.num_episodes or "",

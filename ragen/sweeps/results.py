@@ -30,6 +30,8 @@ class Outcome:
     """What the result line begins with: the value, a seed, a score."""
     early_stop: str | None = None
     """The rule that ended it, as in the metric early_stopped/<rule>."""
+    cause: str = ""
+    """What lies behind that rule, as in status.json; empty where nothing is known of it."""
     times: Mapping[str, float] = field(default_factory=dict)
     """train_time, eval_time and total_time in seconds, as far as the run logged them."""
     wall_time: float | None = None
@@ -37,6 +39,11 @@ class Outcome:
     """Number and model of the GPUs, as in 4xH100."""
     last_lines: tuple[str, ...] = ()
     """The end of the log of a run that failed."""
+
+    @property
+    def stop(self) -> str:
+        """reward_variance_collapse: silence pays; without a known cause the rule alone, without a stop nothing."""
+        return ": ".join(word for word in (self.early_stop, self.cause) if word)
 
     @property
     def line(self) -> str:
@@ -48,6 +55,8 @@ class Outcome:
         fields |= {"gpu": self.device, "status": self.status}
         if self.early_stop:
             fields["early_stop"] = self.early_stop
+        if self.cause:
+            fields["cause"] = self.cause
         return " | ".join(f"{name}={value}" for name, value in fields.items())
 
     @property
@@ -72,10 +81,12 @@ def outcome_of(run: Run, *, exit_code: int, wall_time: float, device: str) -> Ou
     if exit_code not in ((0, NOTHING_LEARNED) if status == "early_stopped" else (0,)):
         status = "fail"
     last = (read_records(run.run_dir) or [{}])[-1]
+    stop = read_status(run.run_dir) if status == "early_stopped" else {}
     return Outcome(
         status=status,
         fields=fields_of(run),
-        early_stop=read_status(run.run_dir)["early_stop"] if status == "early_stopped" else None,
+        early_stop=stop.get("early_stop"),
+        cause=stop.get("cause", ""),
         times={name: last[metric] for name, metric in TIMES.items() if metric in last},
         wall_time=wall_time,
         device=device,

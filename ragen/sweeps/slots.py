@@ -5,11 +5,11 @@ from __future__ import annotations
 import ctypes
 import os
 import re
-import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ragen.errors import ConfigError
+from ragen.trainer.devices import query_gpus
 
 FALLBACK = tuple(str(gpu) for gpu in range(8))
 """The GPUs that are assumed when there are some and nvidia-smi does not say which."""
@@ -95,16 +95,6 @@ def slot_label(group: Sequence[str], machine: Machine) -> str:
 def ask_nvidia_smi() -> dict[str, str]:
     """Id -> short model name of every GPU; empty when nvidia-smi is missing or fails."""
     return {row[0]: short_model(row[1]) for row in query_gpus("index,name") if len(row) > 1 and row[0].isdigit()}
-
-
-def query_gpus(fields: str) -> list[list[str]]:
-    """[GPUs, fields] What nvidia-smi says; empty when it is missing or fails."""
-    command = ["nvidia-smi", f"--query-gpu={fields}", "--format=csv,noheader,nounits"]
-    try:
-        answer = subprocess.run(command, capture_output=True, text=True, timeout=30, check=True).stdout
-    except (OSError, subprocess.SubprocessError):
-        return []
-    return [[field.strip() for field in line.split(",")] for line in answer.splitlines()]
 
 
 def short_model(name: str) -> str:

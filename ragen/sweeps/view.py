@@ -79,7 +79,7 @@ def line_of(state: RunState) -> str:
 
 def note_of(state: RunState) -> str:
     """Why a run stopped early, or the last lines of one that failed."""
-    return state.outcome.early_stop or " / ".join(state.outcome.last_lines)
+    return state.outcome.stop or " / ".join(state.outcome.last_lines)
 
 
 def draw_table(states: Sequence[RunState], *, max_rows: int) -> Group:

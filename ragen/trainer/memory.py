@@ -262,5 +262,7 @@ def check_memory(config: Config, path: Path | str, device: str) -> str:
             f"This run needs {need}, of which {room / GIB:.1f} GiB are free for each GPU. Offload less: "
             "critic.fsdp_config.offload_policy=False, for example."
         )
-    line = f"Memory: {need} of {free / GIB:.1f} GiB free on {device}."
+    asked = config.system.CUDA_VISIBLE_DEVICES
+    where = f"{device}, because torch finds no GPU {asked}" if device == "cpu" and asked else device
+    line = f"Memory: {need} of {free / GIB:.1f} GiB free on {where}."
     return f"{line} It may not fit. {advice}" if need.total > free else line

@@ -26,6 +26,7 @@ from ragen.tracking.tracker import check_names
 from ragen.trainer.changes import changes_since
 from ragen.trainer.checkpoint import STATE_KINDS, find_resume, is_within, read_state, step_of
 from ragen.trainer.checksums import verify
+from ragen.trainer.devices import check_devices, device_notes
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -72,7 +73,7 @@ def plan_start(config: Config) -> Start:
         checkpoint=checkpoint,
         state=state,
         train_seed=drawn if config.seed.train is None else config.seed.train,
-        notes=tuple(biased_sampling(config.actor_rollout_ref.rollout)),
+        notes=(*biased_sampling(config.actor_rollout_ref.rollout), *device_notes(config)),
     )
     check_held_out(config, start.train_seed)
     check_lengths(config, start)
@@ -196,25 +197,6 @@ def check_supported(config: Config) -> None:
     check_devices(config)
     if not rollout.do_sample:
         raise ConfigError("actor_rollout_ref.rollout.do_sample=False: greedy replies do not vary. Set it to True.")
-
-
-def check_devices(config: Config) -> None:
-    """Refuse sharded models where what they need is missing."""
-    if config.trainer.nnodes > 1 and config.ray_kwargs.ray_init.address is None:
-        raise ConfigError(
-            f"trainer.nnodes={config.trainer.nnodes}: several machines need a Ray cluster. Run `ray start --head` on "
-            "the first and `ray start --address=...` on the others, and set ray_kwargs.ray_init.address=auto."
-        )
-    if config.uses_fsdp and importlib.util.find_spec("ray") is None:
-        raise MissingExtra(f"{sharding_reason(config)}: sharded models need Ray. Run: pip install -e '.[ray]'")
-
-
-def sharding_reason(config: Config) -> str:
-    """What makes a run shard its models."""
-    if config.num_ranks > 1:
-        return f"trainer.n_gpus_per_node={config.trainer.n_gpus_per_node}, nnodes={config.trainer.nnodes}"
-    roles = ", ".join(role for role, is_offloaded in config.offloaded.items() if is_offloaded)
-    return f"fsdp_config.offload_policy=True ({roles})"
 
 
 def check_checkpoint(config: Config, start: Start) -> Start:

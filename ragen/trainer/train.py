@@ -5,7 +5,6 @@ A run that lost a worker resumes from its newest checkpoint by itself, as often 
 
 from __future__ import annotations
 
-import os
 import shlex
 import sys
 from collections.abc import Callable
@@ -18,6 +17,7 @@ from ragen.config.schema import Config
 from ragen.errors import WorkerError
 from ragen.tracking.lock import run_lock
 from ragen.trainer.checkpoint import named_checkpoint
+from ragen.trainer.devices import export_devices
 from ragen.trainer.ending import read_ending
 from ragen.trainer.signals import Signals
 from ragen.trainer.start import plan_start
@@ -40,7 +40,7 @@ def train(config: Config) -> int:
             return ending.exit_code if ending else 0
         if is_writer:
             held.enter_context(run_lock(root))
-        os.environ.setdefault("CUDA_VISIBLE_DEVICES", config.system.CUDA_VISIBLE_DEVICES)
+        export_devices(config)
         # The first sign of life: loading takes seconds.
         model, watch = config.actor_rollout_ref.model.path, f"ragen view {shlex.quote(str(root))}"
         print(f"Loading torch and {model}; the run goes to {root}. Watch it: {watch}", flush=True)

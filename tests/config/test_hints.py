@@ -32,6 +32,8 @@ from ragen.errors import ConfigError
             ["custom_envs.CoordSokoban.env_config.p", "+custom_envs.CoordSokoban.env_config.p=1"],
         ),
         ("base", ["model_path=${nothing}"], ["nothing"]),
+        ("base", ["hydra.run.dir=x"], ["hydra.run.dir=x", "no effect", "trainer.default_local_dir"]),
+        ("base", ["+hydra/launcher=joblib"], ["+hydra/launcher=joblib", "no effect"]),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else value,
 )

@@ -1,10 +1,13 @@
 """What is trained on is not validated on: ranges of seeds are kept apart."""
 
+import json
+
 import pytest
 
 from ragen.config import CONFIG_DIR, load_config
-from ragen.config.seeds import check_held_out, first_clear_seed, training_levels, validation_levels
+from ragen.config.seeds import SEED_GAP, check_held_out, first_clear_seed, overlap, training_levels, validation_levels
 from ragen.errors import ConfigError
+from ragen.models.resolve import TINY_ROOT
 
 SHIPPED = sorted(path.stem for path in CONFIG_DIR.glob("*.yaml") if path.stem != "envs")
 
@@ -13,6 +16,21 @@ SHIPPED = sorted(path.stem for path in CONFIG_DIR.glob("*.yaml") if path.stem !=
 def test_shipped_configurations_hold_their_validation_levels_out(name):
     config = load_config(name)
     check_held_out(config, config.seed.train)
+
+
+def was_demonstrated(levels: range) -> bool:
+    """Whether one of these seeds is behind the demonstrations of an embedded model."""
+    stored = [json.loads(path.read_text())["level_seeds"] for path in TINY_ROOT.glob("*/warm_start.json")]
+    assert len(stored) == 3
+    return any(overlap(levels, range(first, last + 1)) for first, last in stored)
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+def test_no_run_of_a_sweep_trains_on_levels_that_an_embedded_model_was_shown(name):
+    config = load_config(name)
+    assert config.seed.train is not None
+    for number in range(4):
+        assert not was_demonstrated(training_levels(config, config.seed.train + number * SEED_GAP))
 
 
 def test_the_ranges_are_what_a_run_plays():

@@ -9,6 +9,7 @@ import ragen
 from ragen.cli import main
 from ragen.env.frozen_lake.env import FrozenLakeEnv
 from tests.evaluation.conftest import SMALL
+from tests.sweeps.test_slots import pretend_nvidia_smi
 
 
 def test_the_command_works_away_from_the_repository_and_loads_no_torch(tmp_path):
@@ -22,12 +23,24 @@ def test_the_command_works_away_from_the_repository_and_loads_no_torch(tmp_path)
         [sys.executable, "-c", code], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120
     )
     assert (result.returncode, result.stderr) == (0, "")
-    title, columns, silent, random, solver, line = result.stdout.splitlines()
+    title, columns, silent, random, solver, line, refusal = result.stdout.splitlines()
     assert title == "What pays in CoordSokoban:" and columns.split()[:2] == ["policy", "success"]
     assert silent.split() == ["silent", "0.000", "-0.50", "0.00", "128"]
     assert (random.split()[0], solver.split()[0]) == ("random", "solver")
     assert line.startswith("Trying earns -1.00 when it fails and 10.") and line.endswith("from a success of 0.043 on.")
+    assert refusal.startswith("warning: a training would be refused here. The model Qwen/Qwen2.5-3B-Instruct is not av")
     assert list(tmp_path.iterdir()) == []  # nothing is written
+
+
+def test_devices_that_a_training_would_not_get_are_a_warning(capsys, tmp_path, monkeypatch):
+    pretend_nvidia_smi(tmp_path, monkeypatch, r"0\n")
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    monkeypatch.chdir(tmp_path)
+    assert main(["check", "--config-name", "quickstart", *SMALL]) == 0
+    assert "warning" not in capsys.readouterr().out, "the model is embedded, the GPU is there"
+    assert main(["check", "--config-name", "quickstart", *SMALL, "system.CUDA_VISIBLE_DEVICES=5"]) == 0
+    *_, last = capsys.readouterr().out.splitlines()
+    assert last.startswith("warning: a training would be refused here. system.CUDA_VISIBLE_DEVICES=5: nvidia-smi lists")
 
 
 def test_a_warning_is_no_failure(capsys):

@@ -100,10 +100,10 @@ def script_run(folder: Path, name: str, script: str) -> Run:
     )
 
 
-def writing(folder: Path, state: str, *, early_stop: str | None = None, success: float = 0.5) -> str:
+def writing(folder: Path, state: str, *, early_stop: str | None = None, cause: str = "", success: float = 0.5) -> str:
     """A program that leaves a run directory behind, as the trainer does."""
     record = {"step": 3, "val-env/Bandit/success": success, "timing_s/train_total": 1.5, "timing_s/total": 2.0}
-    status = {"state": state, "early_stop": early_stop, "seconds": 1.0}
+    status = {"state": state, "early_stop": early_stop, "cause": cause, "seconds": 1.0}
     return (
         "import pathlib, time\n"
         f"run = pathlib.Path({str(folder)!r}); run.mkdir(parents=True, exist_ok=True)\n"

@@ -1,5 +1,6 @@
 """`ragen study`: the plan, one real pair of runs, and the report."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -8,6 +9,7 @@ from ragen.cli.study import main
 from ragen.sweeps import base_study
 from ragen.sweeps.base_study import GAMES, Game, arms, gain, plan, report
 from ragen.tracking.rundir import RunDir
+from tests.config.test_seeds import was_demonstrated
 
 SMALL = [
     "es_manager.train.env_groups=4",
@@ -23,10 +25,17 @@ def test_the_plan_has_every_arm_and_no_shared_levels():
     assert len({run.run_dir for run in runs.values()}) == len(runs)
     shell = runs["sokoban", "no think", "sft", 2].command[2]
     teach, train = shell.split(" && ")
-    assert "sft --config-name quickstart_sokoban" in teach and "sft.seed=2500000" in teach
+    assert "sft --config-name quickstart_sokoban" in teach and "sft.seed=4500000" in teach
     assert "model_path=out/sokoban-no_think-sft-2/sft/merged_model" in train
     assert "agent_proxy.enable_think=False" in teach and "agent_proxy.enable_think=False" in train
-    assert "seed.train=2000000" in train and "seed.val=1990000" in train
+    assert "seed.train=4000000" in train and "seed.val=3990000" in train
+
+
+def test_no_level_of_a_study_was_demonstrated_to_an_embedded_model():
+    shells = " ".join(run.command[2] for run in plan(Path("out"), [1, 2, 3], []).values())
+    found = re.findall(r"(seed\.train|seed\.val|sft\.seed)=(\d+)", shells)
+    assert len({name for name, _ in found}) == 3
+    assert not [pair for pair in found if was_demonstrated(range(int(pair[1]), int(pair[1]) + 10_000))]
 
 
 def test_the_report_has_means_and_differences(tmp_path):

@@ -39,9 +39,9 @@ def test_a_top_p_sweep_in_which_every_run_ends_differently(capsys):
     first = {label: fields_of(text.splitlines()[0]) for label, text in results.items()}
     names = ["value", "include_zero", "filter_value", *TIME_FIELDS]
     assert [*first["nofilter"]] == [*first["10"]] == names
-    assert [*first["09"]] == [*names, "early_stop"]
+    assert [*first["09"]] == [*names, "early_stop", "cause"]
     assert [first[label]["status"] for label in first] == ["early_stopped", "fail", "success"]
-    assert first["09"]["early_stop"] == "empty_filtered_steps"
+    assert (first["09"]["early_stop"], first["09"]["cause"]) == ("empty_filtered_steps", "strict filter")
     assert [first["nofilter"][key] for key in names[:3]] == ["nofilter", "True", "1.0"]
     assert [first["10"][key] for key in names[:3]] == ["1.0", "False", "1.0"]
     assert first["nofilter"]["gpu"] == "1xCPU"
@@ -65,7 +65,8 @@ def test_a_top_p_sweep_in_which_every_run_ends_differently(capsys):
     assert [row["status"] for row in rows] == ["early_stopped", "fail", "success"]
     assert [row["last_step"] for row in rows] == ["1", "", "2"]
     report = Path("logs/top_p_sweep_tiny_report.md").read_text()
-    assert "early stop at 1 (empty_filtered_steps)" in report and "one seed, over 8 validation levels" in report
+    assert "early stop at 1 (empty_filtered_steps: strict filter)" in report
+    assert "one seed, over 8 validation levels" in report
     assert len(figure_ink(Path("logs/top_p_sweep_tiny_report.png"))[0]) > 5000
     output = capsys.readouterr().out
     assert f"{name('09')}: early stopped" in output and f"{name('10')}: failed" in output

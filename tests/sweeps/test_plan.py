@@ -149,7 +149,7 @@ def test_trailing_keys_win_and_take_what_follows_from_them_along(capsys):
 
 def test_seeds_are_far_apart_and_the_first_one_is_the_plain_run(capsys):
     commands = dry_run(capsys, "kl", "--kl-values", "0,0.1", "--seeds", "3", "seed.train=5")
-    assert [command["seed.train"] for command in commands] == ["5", "5", "1000005", "1000005", "2000005", "2000005"]
+    assert [command["seed.train"] for command in commands] == ["5", "5", "2000005", "2000005", "4000005", "4000005"]
     names = [command["trainer.experiment_name"] for command in commands]
     plain = ["sokoban_kl_sweep_nofilter_0-Qwen2.5-3B", "sokoban_kl_sweep_nofilter_01-Qwen2.5-3B"]
     assert names == [*plain, *(f"{name}-seed2" for name in plain), *(f"{name}-seed3" for name in plain)]

@@ -17,7 +17,8 @@ from ragen.tracking.rundir import RunDir
 
 CONFIG = "es_manager: {val: {group_size: 1, env_configs: {tags: [CoordSokoban], n_groups: [100]}}}"
 SUCCESS = Outcome(status="success", times={"train_time": 61.25}, wall_time=70.4, device="1xH100")
-EARLY = Outcome(status="early_stopped", early_stop="reward_variance_collapse", times={"train_time": 20.0})
+STOP, CAUSE = "reward_variance_collapse", "silence pays"
+EARLY = Outcome(status="early_stopped", early_stop=STOP, cause=CAUSE, times={"train_time": 20.0})
 FAIL = Outcome(status="fail", last_lines=("x",))
 MISSING = Outcome(status="missing")
 
@@ -107,11 +108,11 @@ def test_a_report_over_seeds(tmp_path):
     ]
     text = files[0].read_text()
     assert "| 0 | 0.550 [0.000, 1.000] | 0.600 [0.502, 0.691] | 10, 20 | step 20 | 61.2 s |" in text
-    assert "early stop at 10 (reward_variance_collapse), step 20" in text and "counts as a failed regime" in text
+    assert f"early stop at 10 ({STOP}: {CAUSE}), step 20" in text and "counts as a failed regime" in text
     rows = read_csv(files[2])
     assert [row["status"] for row in rows] == ["success", "success", "early_stopped", "success"]
     assert (rows[0]["best_success"], rows[0]["best_step"], rows[0]["last_step"]) == ("0.6", "10", "21")
-    assert (rows[2]["early_stop"], rows[2]["final_success"]) == ("reward_variance_collapse", "0.05")
+    assert (rows[2]["early_stop"], rows[2]["cause"], rows[2]["final_success"]) == (STOP, CAUSE, "0.05")
     points = read_csv(files[3])
     assert len(points) == 11
     assert points[1] == {"value": "0", "seed": "1", "step": "10", "val_success": "0.6", "val_episodes": "100"}

@@ -25,7 +25,8 @@ def test_result_lines(tmp_path):
 
 
 def test_the_outcome_of_a_run_of_an_earlier_sweep(tmp_path):
-    run = script_run(tmp_path, "a", writing(tmp_path / "runs/a", "early_stopped", early_stop="low_validation_success"))
+    script = writing(tmp_path / "runs/a", "early_stopped", early_stop="low_validation_success", cause="silence pays")
+    run = script_run(tmp_path, "a", script)
     outcomes, _, _ = work([run])
     assert outcome_before(run).wall_time == 1.0, "without a record the trainer's clock counts"
     run.result.write_text("value=a | wall_time=7s | gpu=8xH100 | status=success")
@@ -35,7 +36,10 @@ def test_the_outcome_of_a_run_of_an_earlier_sweep(tmp_path):
     assert (record["name"], record["status"], record["fields"]) == ("a", "early_stopped", {"value": "a"})
     assert run.result.read_text() == replace(outcomes["a"], wall_time=42.0).text
     before = outcome_before(run)
-    assert (before.status, before.early_stop) == ("early_stopped", "low_validation_success")
+    assert (before.status, before.stop) == ("early_stopped", "low_validation_success: silence pays")
+    assert run.result.read_text().endswith(" | early_stop=low_validation_success | cause=silence pays\n")
+    (run.run_dir / "status.json").write_text(json.dumps({"state": "early_stopped", "early_stop": "b", "seconds": 1.0}))
+    assert outcome_before(run).stop == "b", "runs of older versions name no cause"
     assert (before.wall_time, before.device, before.times["train_time"]) == (42.0, "1xH100", 1.5)
 
 

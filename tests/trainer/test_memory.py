@@ -95,7 +95,9 @@ def test_a_run_that_cannot_fit_is_refused_with_advice(monkeypatch):
 
 def test_the_line_says_how_much_is_needed_and_free():
     line = check_memory(load_config("quickstart"), resolve_model("tiny/frozen_lake"), "cpu")
-    assert line.startswith("Memory: about ")
+    assert line.startswith("Memory: about ") and line.endswith(" free on cpu, because torch finds no GPU 0.")
+    cpu = load_config("quickstart", ["system.CUDA_VISIBLE_DEVICES=''"])
+    assert check_memory(cpu, resolve_model("tiny/frozen_lake"), "cpu").endswith(" free on cpu.")
     assert memory.device_memory("cpu")[0] > 0.1 * GIB
 
 
