@@ -23,10 +23,11 @@ from ragen.files import read_object
 from ragen.legacy.settings import check_env, read_settings
 from ragen.legacy.translate import translate
 from ragen.sweeps.driver import drive
-from ragen.sweeps.results import Outcome, score_of
-from ragen.sweeps.run import DONE, Run, shell_line
+from ragen.sweeps.results import score_of
+from ragen.sweeps.run import Run, shell_line
 from ragen.sweeps.slots import Slot, cut_slots, find_machine
 from ragen.tracking.console import console, print_table
+from ragen.tracking.outcomes import DONE, Outcome
 from ragen.tracking.rundir import write_atomic
 from ragen.trainer.devices import query_gpus
 

@@ -19,10 +19,11 @@ from ragen.config.load import load_config
 from ragen.config.seeds import SEED_GAP
 from ragen.sft.config import SECTION
 from ragen.sweeps.driver import drive
-from ragen.sweeps.run import DONE, Run, read_records, shell_line
+from ragen.sweeps.run import Run, shell_line
 from ragen.sweeps.slots import Slot
 from ragen.tracking.names import GREEDY_VALIDATION, VALIDATION
-from ragen.tracking.rundir import write_atomic
+from ragen.tracking.outcomes import DONE
+from ragen.tracking.rundir import read_records, write_atomic
 from ragen.tracking.validation import success_by_tag
 
 QUIET = (

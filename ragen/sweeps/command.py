@@ -12,9 +12,9 @@ from ragen.sweeps import report
 from ragen.sweeps.driver import drive
 from ragen.sweeps.experiments import SWEEPS, trained_dir
 from ragen.sweeps.plan import Options, plan_gradient_analysis, plan_probe, plan_sweep
-from ragen.sweeps.results import Outcome
-from ragen.sweeps.run import DONE, Run
+from ragen.sweeps.run import Run
 from ragen.sweeps.slots import Slot, cut_slots, find_machine
+from ragen.tracking.outcomes import DONE, Outcome
 from ragen.trainer.checkpoint import step_of
 
 

@@ -11,11 +11,12 @@ from pathlib import Path
 
 from ragen.errors import ConfigError, Interrupted
 from ragen.sweeps.backend import Backend, LocalBackend
-from ragen.sweeps.results import Outcome, SummaryLog, outcome_before, write_result
+from ragen.sweeps.results import SummaryLog, outcome_before, write_result
 from ragen.sweeps.run import Run, shell_line
 from ragen.sweeps.scheduler import Scheduler
 from ragen.sweeps.slots import Slot
 from ragen.sweeps.view import make_view
+from ragen.tracking.outcomes import Outcome
 from ragen.trainer.checkpoint import LATEST
 from ragen.trainer.start import check_own_changes, plan_start
 

@@ -10,11 +10,11 @@ from typing import Any
 
 from ragen.errors import MissingExtra
 from ragen.files import to_csv
-from ragen.sweeps.conditions import Condition, endings, interval_name, read_conditions
 from ragen.sweeps.figure import draw
-from ragen.sweeps.results import TIMES, Outcome
-from ragen.sweeps.run import Run, read_records
-from ragen.tracking.rundir import write_atomic
+from ragen.sweeps.run import Run
+from ragen.tracking.conditions import Condition, endings, interval_name, read_conditions
+from ragen.tracking.outcomes import TIMES, Outcome
+from ragen.tracking.rundir import read_records, write_atomic
 
 
 def check_extra() -> None:

@@ -10,18 +10,16 @@ import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
 
 from ragen.config import Config
 from ragen.tracking.lock import run_lock
+from ragen.tracking.outcomes import Status
 from ragen.tracking.rundir import read_metrics, read_status, write_atomic
 from ragen.tracking.validation import mean_success
 
 DEVICES = "{devices}"
 """Stands in a command for the GPU ids of the slot it runs on."""
 
-Status = Literal["success", "early_stopped", "fail", "missing"]
-DONE: tuple[Status, ...] = ("success", "early_stopped")
 STATUS_OF_STATE: dict[str, Status] = {"finished": "success", "early_stopped": "early_stopped"}
 
 
@@ -98,10 +96,6 @@ def _arguments(command: Sequence[str]) -> list[str]:
 
 def read_state(run_dir: Path) -> str | None:
     return read_status(run_dir)["state"] if (run_dir / "status.json").is_file() else None
-
-
-def read_records(run_dir: Path) -> list[dict[str, Any]]:
-    return read_metrics(run_dir) if (run_dir / "metrics.jsonl").is_file() else []
 
 
 class Progress:

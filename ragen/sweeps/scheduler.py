@@ -9,8 +9,9 @@ from typing import Literal, Protocol
 
 from ragen.errors import RagenError
 from ragen.sweeps.backend import Backend, Job
-from ragen.sweeps.results import Outcome, missing, never_started, outcome_of
-from ragen.sweeps.run import Progress, Run, Status
+from ragen.sweeps.results import missing, never_started, outcome_of
+from ragen.sweeps.run import Progress, Run
+from ragen.tracking.outcomes import Outcome, Status
 from ragen.trainer.signals import Signals
 
 POLL_S = 0.25

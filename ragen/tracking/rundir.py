@@ -162,6 +162,11 @@ def read_metrics(path: Path) -> list[dict[str, Any]]:
     return records
 
 
+def read_records(run: Path) -> list[dict[str, Any]]:
+    """The same of a run that may not have begun: none without the file."""
+    return read_metrics(run) if (run / "metrics.jsonl").is_file() else []
+
+
 def read_table(path: Path, name: str, step: int) -> tuple[list[str], list[list[Any]]]:
     """Columns and rows of a table of a run directory."""
     file = _table_path(path, name, step)

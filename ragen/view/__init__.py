@@ -6,6 +6,7 @@ boards.py, tokens.py, settings.py       observations as boards, tokens as texts,
 filters.py, gradients.py                what each rollout filter keeps of a step; gradient analyses
 play.py, play_api.py                    levels that a person plays with the prompts of the model
 model.py                                the model of --play, in a process of its own
+sweeps.py, sweep_files.py               sweeps, studies and searches by value and seed; their records
 live.py                                 events: which runs have changed
 api.py, encoding.py                     the routes; answers as JSON
 pages.py, security.py, server.py        the files of the page; who is answered; uvicorn: address, port, Ctrl-C

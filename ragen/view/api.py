@@ -8,6 +8,8 @@
     GET /api/runs/ID/group             the members of a group: ?file= group=
     GET /api/runs/ID/filter            the groups of a step and what filters keep: ?step=
     GET /api/runs/ID/gradients         the gradient analyses
+    GET /api/sweeps                    lists of runs: sweeps, studies, searches
+    GET /api/sweeps/ID                 one of them: its values with every seed
     GET /api/events                    server-sent events: which runs have changed
     GET /api/glossary?names=a,b        a sentence per metric
     GET and POST /api/play...          levels that a person or a model plays, see play_api.py
@@ -43,6 +45,7 @@ from ragen.view.model import Model
 from ragen.view.play_api import PlayApi
 from ragen.view.series import read_series
 from ragen.view.summary import Summaries, card
+from ragen.view.sweeps import read_list, read_sweep
 
 logger = logging.getLogger(__name__)
 
@@ -80,6 +83,8 @@ class Api:
         return [
             Route("/api/runs", self.runs),
             Route("/api/runs/{rest:path}", self.about_run),
+            Route("/api/sweeps", self.sweeps),
+            Route("/api/sweeps/{rest:path}", self.sweep),
             Route("/api/events", self.events),
             Route("/api/glossary", self.glossary),
             *PlayApi(self.folders, self.model, respond=Json).routes(),
@@ -131,6 +136,12 @@ class Api:
     def index(self, entry: Entry) -> Index:
         """The table of a run's episodes; one object per run, which keeps two threads from building it at once."""
         return self.indexes.setdefault(entry.path, Index(entry.path))
+
+    def sweeps(self, request: Request) -> Response:
+        return Json({"sweeps": read_list(self.folders)})
+
+    def sweep(self, request: Request) -> Response:
+        return Json(read_sweep(self.folders, request.path_params["rest"]))
 
     async def events(self, request: Request) -> Response:
         return live.respond(self.watch)

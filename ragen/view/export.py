@@ -27,6 +27,7 @@ from ragen.view.gradients import read_gradients
 from ragen.view.index import Index
 from ragen.view.series import read_series
 from ragen.view.summary import Summaries, card
+from ragen.view.sweeps import read_list, read_sweep
 
 EPISODES = 20
 """Of each run, unless another number is asked for."""
@@ -123,11 +124,15 @@ def add_run(report: Report, number: int, entry: Entry, row: dict[str, Any], num_
 
 def summary_of(report: Report, roots: Sequence[Path]) -> dict[str, Any]:
     """What all pages of the report share."""
+    folders = Folders(roots)
+    sweeps = read_list(folders)
     return {
         "made_at": datetime.now(UTC).isoformat(timespec="seconds"),
         "left_out": report.left_out,
         "roots": [str(root) for root in roots],
         "runs": report.runs,
+        "sweeps": sweeps,
+        "sweep_answers": [read_sweep(folders, sweep["id"]) for sweep in sweeps],
         "glossary": sentences_of(sorted(report.names)),
     }
 

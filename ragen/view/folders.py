@@ -86,20 +86,24 @@ def _scan(roots: Sequence[Path]) -> dict[str, Entry]:
         for folder in _runs_below(root):
             if (real := os.path.realpath(folder)) not in seen:
                 seen.add(real)
-                # Names that are no UTF-8 stay readable and distinct.
-                below = os.fsencode(os.path.relpath(folder, root)).decode("utf-8", "backslashreplace")
-                run_id = f"{index}/{below}"
+                run_id = id_of(index, root, folder)
                 found[run_id] = Entry(id=run_id, path=Path(folder), root=index)
     return found
+
+
+def id_of(index: int, root: Path, folder: str) -> str:
+    """Number of the root and the path below it; names that are no UTF-8 stay readable and distinct."""
+    return f"{index}/{os.fsencode(os.path.relpath(folder, root)).decode('utf-8', 'backslashreplace')}"
 
 
 def _runs_below(root: Path) -> Iterator[str]:
     """Folders with a mark. Links to folders are not followed: they may lead out of the root, or in circles."""
     for folder, subfolders, files in os.walk(root):
-        subfolders[:] = sorted(name for name in subfolders if _may_hold_runs(name))
+        subfolders[:] = sorted(name for name in subfolders if may_hold_runs(name))
         if not MARKS.isdisjoint(files):
             yield folder
 
 
-def _may_hold_runs(name: str) -> bool:
+def may_hold_runs(name: str) -> bool:
+    """Whether a folder of this name is looked into."""
     return name not in NOT_RUNS and not name.startswith((".", "global_step_"))

@@ -13,6 +13,7 @@ from ragen.tracking.rundir import RunDir
 from ragen.view import export as module
 from ragen.view.export import choose, export, first_and_last, rounded, size_name, whole_series
 from tests.view.runs import episode, write_run
+from tests.view.test_sweeps import success, swept, write_swept
 
 
 def block(html: str, name: str) -> dict:
@@ -127,3 +128,14 @@ def test_numbers_are_short():
         None,
     ]
     assert (size_name(1234567), size_name(5400)) == ("1.2 MB", "5 KB")
+
+
+def test_sweeps_are_in_the_report(tmp_path):
+    for seed in (1, 2):
+        run = swept(tmp_path / "runs", "0", seed)
+        write_swept(run, (0.2, 0.5), success(run))
+    (tmp_path / "runs" / "logs" / "kl_sweep.log").touch()
+    export([tmp_path / "runs"], tmp_path / "r.html")
+    report = block((tmp_path / "r.html").read_text(), "report")
+    assert [sweep["id"] for sweep in report["sweeps"]] == ["0/logs/kl_sweep"]
+    assert report["sweep_answers"][0]["points"][0]["final"]["mean"] == 0.5

@@ -13,6 +13,7 @@ import { answerOf, isReport, startOf } from "app/report.js";
 import { link, useRoute } from "app/router.js";
 import { Run } from "app/run.js";
 import { Runs } from "app/runs.js";
+import { Sweep, Sweeps } from "app/sweeps.js";
 import { ThemeSwitch } from "app/theme_switch.js";
 
 function Connection() {
@@ -40,6 +41,8 @@ function Report() {
 function Page({ parts, search }) {
   const [kind, id, view, ...rest] = parts;
   if (kind === undefined || kind === "runs") return html`<${Runs} search=${search} />`;
+  if (kind === "sweeps") return html`<${Sweeps} />`;
+  if (kind === "sweep" && id) return html`<${Sweep} id=${id} key=${id} />`;
   if (kind === "compare" && id) return html`<${Compare} ids=${parts.slice(1)} search=${search} />`;
   if (kind === "play") return html`<${Play} search=${search} />`;
   if (kind === "run" && id) {
@@ -75,8 +78,9 @@ function App() {
     <a class="skip" href="#content" onClick=${skip}>To the content</a>
     <header class="top">
       <a class="brand" href=${link(["runs"])}>ragen <b>view</b></a>
+      <nav class="top-links" aria-label="All">${[["runs", "Runs"], ["sweeps", "Sweeps"], ["play", "Play"]].filter(([name]) => !isReport || name !== "play").map(([name, label]) => html`
+        <a key=${name} href=${link([name])} aria-current=${(parts[0] ?? "runs") === name ? "page" : undefined}>${label}</a>`)}</nav>
       <span class="spacer"></span>
-      ${!isReport && html`<a href=${link(["play"])}>Play</a>`}
       ${isReport ? html`<span class="connection">report</span>` : html`<${Connection} />`}
       <${ThemeSwitch} />
     </header>

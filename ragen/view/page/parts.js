@@ -55,10 +55,9 @@ export function Wait({ what }) {
   return html`<p class="muted" role="status">Reading ${what} …</p>`;
 }
 
-export function Crumbs({ items }) {
+export function Crumbs({ items, start = ["Runs", ["runs"]] }) {
   return html`<nav class="crumbs" aria-label="Where you are">
-    <a href=${link(["runs"])}>Runs</a>
-    ${items.map(([label, parts]) => html`<span aria-hidden="true">/</span>${parts ? html`<a href=${link(parts)}>${visible(label)}</a>` : html`<span aria-current="page">${visible(label)}</span>`}`)}
+    ${[start, ...items].map(([label, parts], i) => html`${i > 0 && html`<span aria-hidden="true">/</span>`}${parts ? html`<a href=${link(parts)}>${visible(label)}</a>` : html`<span aria-current="page">${visible(label)}</span>`}`)}
   </nav>`;
 }
 

@@ -62,6 +62,12 @@ function episodeOf(content, query) {
   return found;
 }
 
+function sweepOf(report, id) {
+  const found = report.sweep_answers.find((one) => one.id === id);
+  if (!found) throw new Error("The report does not hold this sweep.");
+  return found;
+}
+
 // What is asked of a run, by the segment behind its id, as in ragen/view/api.py.
 const OF_RUN = {
   "": (content) => content.run,
@@ -81,11 +87,12 @@ export async function answerOf(path) {
   const [, , kind, id, what = ""] = address.split("/");
   if (kind === "report") return report;
   if (kind === "glossary") {
-    const names = query.get("names").split(",").filter((name) => name in report.glossary);
+    const names = query.get("names").split(",").filter((name) => Object.hasOwn(report.glossary, name));
     return Object.fromEntries(names.map((name) => [name, report.glossary[name]]));
   }
-  if (kind === "runs" && id === undefined) return report;
+  if ((kind === "runs" || kind === "sweeps") && id === undefined) return report;
+  if (kind === "sweeps") return sweepOf(report, decodeURIComponent(id));
   const run = kind === "runs" && report.runs.find((one) => one.id === decodeURIComponent(id));
-  if (!run || !(what in OF_RUN)) throw new Error("The report does not hold this. `ragen view` shows everything.");
+  if (!run || !Object.hasOwn(OF_RUN, what)) throw new Error("The report does not hold this. `ragen view` shows everything.");
   return OF_RUN[what](await read(run.block), query);
 }

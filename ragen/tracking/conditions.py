@@ -1,24 +1,42 @@
 """What the runs of a sweep say about each value: curves, means over seeds, intervals.
 
-Tested in tests/sweeps/test_report.py.
+Tested in tests/sweeps/test_report.py and tests/view/test_sweeps.py.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol, TypeVar
 
-from ragen.algorithms.statistics import Estimate, over_seeds
-from ragen.sweeps.results import Outcome
-from ragen.sweeps.run import DONE, Run, read_records
+from ragen.algorithms.statistics import Estimate, difference, over_seeds
+from ragen.tracking.outcomes import DONE, Outcome
+from ragen.tracking.rundir import read_records
 from ragen.tracking.validation import mean_success, read_validation
+
+
+class ListedRun(Protocol):
+    """A run of a list: as it was planned, or as its record tells."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def value(self) -> str: ...
+    @property
+    def seed(self) -> int: ...
+    @property
+    def run_dir(self) -> Path: ...
+
+
+R = TypeVar("R", bound=ListedRun)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Curve:
     """What a run left: its validation successes, and how it ended."""
 
-    run: Run
+    run: ListedRun
     outcome: Outcome
     steps: list[int]
     estimates: list[Estimate]
@@ -56,16 +74,26 @@ class Condition:
 
     value: str
     curves: list[Curve]
+    share_levels: bool = True
+    """Whether all seeds are validated on the same levels, as those of a sweep are; not those of the study."""
+
+    @property
+    def first(self) -> Estimate | None:
+        """Success of the first validation."""
+        return self._over_runs([curve.estimates[0] for curve in self.counted])
 
     @property
     def final(self) -> Estimate | None:
         """Success of the last validation; None when no run counts."""
-        return over_runs([curve.estimates[-1] for curve in self.counted])
+        return self._over_runs([curve.estimates[-1] for curve in self.counted])
 
     @property
     def best(self) -> Estimate | None:
         """Success of the best validation."""
-        return over_runs([curve.estimates[curve.steps.index(curve.best_step)] for curve in self.counted])
+        return self._over_runs([curve.estimates[curve.steps.index(curve.best_step)] for curve in self.counted])
+
+    def _over_runs(self, estimates: Sequence[Estimate]) -> Estimate | None:
+        return over_runs(estimates, share_levels=self.share_levels)
 
     @property
     def counted(self) -> list[Curve]:
@@ -76,7 +104,7 @@ class Condition:
         return any(curve.outcome.status == "early_stopped" for curve in self.curves)
 
 
-def read_curve(run: Run, outcome: Outcome) -> Curve:
+def read_curve(run: ListedRun, outcome: Outcome) -> Curve:
     val = read_validation(run.run_dir)
     found = [
         (record["step"], estimate)
@@ -93,24 +121,35 @@ def read_curve(run: Run, outcome: Outcome) -> Curve:
     )
 
 
-def over_runs(estimates: Sequence[Estimate]) -> Estimate | None:
+def over_runs(estimates: Sequence[Estimate], *, share_levels: bool = True) -> Estimate | None:
     """The mean over the runs of a value; all runs of a sweep are validated on the same levels."""
-    return over_seeds(estimates, share_levels=True).as_share() if estimates else None
+    return over_seeds(estimates, share_levels=share_levels).as_share() if estimates else None
 
 
-def read_conditions(runs: Sequence[Run], outcomes: Mapping[str, Outcome]) -> list[Condition]:
+def paired_difference(one: Condition, other: Condition) -> Estimate | None:
+    """The final success of one value minus that of another, seed by seed; None where they have no seed in common."""
+    mine, theirs = ({curve.run.seed: curve.estimates[-1] for curve in each.counted} for each in (one, other))
+    gaps = [difference(mine[seed], theirs[seed]) for seed in sorted(mine.keys() & theirs.keys())]
+    return over_seeds(gaps, share_levels=False) if gaps else None
+
+
+def read_conditions(
+    runs: Sequence[R], outcomes: Mapping[str, Outcome], *, read: Callable[[R, Outcome], Curve] = read_curve
+) -> list[Condition]:
     """The values in the order they were given."""
     conditions = {run.value: Condition(value=run.value, curves=[]) for run in runs}
     for run in runs:
-        conditions[run.value].curves.append(read_curve(run, outcomes[run.name]))
+        conditions[run.value].curves.append(read(run, outcomes[run.name]))
     return list(conditions.values())
 
 
 def interval_name(conditions: Sequence[Condition]) -> str:
     """What the intervals of figure and report are."""
     kinds = []
-    if counts := sorted({len(c.counted) for c in conditions if len(c.counted) > 1}):
-        kinds.append(f"Student's t over {' or '.join(map(str, counts))} seeds and the validation levels they share")
+    for share_levels, end in ((True, " and the validation levels they share"), (False, ", at least their own error")):
+        several = {len(c.counted) for c in conditions if len(c.counted) > 1 and c.share_levels is share_levels}
+        if several:
+            kinds.append(f"Student's t over {' or '.join(map(str, sorted(several)))} seeds{end}")
     if sizes := sorted({c.counted[0].num_levels for c in conditions if len(c.counted) == 1}):
         kinds.append(f"one seed, over {' or '.join(map(str, sizes))} validation levels")
     return "95 % intervals: " + "; ".join(kinds) if kinds else "no run to estimate from"
