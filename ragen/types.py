@@ -24,6 +24,8 @@ class Status(StrEnum):
     SOLVED = "solved"
     FAILED = "failed"
     """The environment ended the episode without success."""
+    TRUNCATED = "truncated"
+    """A limit of the environment's own ended the episode, without success."""
     OUT_OF_TURNS = "out_of_turns"
     OUT_OF_ACTIONS = "out_of_actions"
     CONTEXT_FULL = "context_full"
@@ -63,7 +65,7 @@ class Turn:
     thought: str = ""
     """What stood between the think tags."""
     actions: list[str] = field(default_factory=list)
-    """Parsed action names, known or not, at most max_actions_per_turn."""
+    """Parsed action names, known or not, at most max_actions_per_turn; in a free-text environment the answer."""
     executed: list[str] = field(default_factory=list)
     """The actions the environment received."""
     is_parsed: bool = True
@@ -83,7 +85,10 @@ class Turn:
 
     @property
     def is_invalid(self) -> bool:
-        """The reply named an unknown action or none, which the format penalty is for; False where a fault cut it."""
+        """The reply named an unknown action or none, or no text of use, which the format penalty is for.
+
+        False where a fault cut it.
+        """
         return bool(self.info.get("manager_invalid_action"))
 
     @property

@@ -145,7 +145,10 @@ class EnvTag:
     env_type: Annotated[Name, "Name of the environment in ragen.env.registry."]
     max_actions_per_traj: Annotated[Count, "Most actions of an episode."]
     env_instruction: Annotated[str, "The task in a few sentences, for the system message."]
-    max_tokens: Annotated[Count, "Length of a reply as told to the model; a limit with agent_proxy.enforce_max_tokens."]
+    max_tokens: Annotated[
+        Count | None,
+        "Length of a reply as told to the model; a limit with agent_proxy.enforce_max_tokens. null: the environment's.",
+    ]
     parallel_friendly: Annotated[bool, "The environment may be stepped from several threads."] = False
     max_workers: Annotated[Count, "Threads that step this tag when it is parallel_friendly."] = 1
     step_timeout: Annotated[

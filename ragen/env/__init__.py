@@ -1,7 +1,10 @@
 """Text environments: what they are (base.py), which there are (registry.py), how any of them is tested (checker.py).
 
+A TextEnv is given the text of an answer; an Env, its simpler case, the id of an action out of a list.
+
 board.py, bits.py, picture.py   boards of cells: FrozenLake and Sokoban
 arms.py                         one pull of a named arm: the two bandits
+arithmetic.py                   expressions that a model wrote, walked and never evaluated: Countdown
 gymnasium.py, success_rule.py   any Gymnasium environment with discrete actions
 boundary.py                     calls into environments that others wrote; only checked values come back
 
@@ -10,8 +13,8 @@ a line in registry.REGISTRY and an entry in config/envs.yaml. The checker tests 
 docs/environments.md.
 """
 
-from ragen.env.base import Env, StepResult
+from ragen.env.base import Env, StepResult, TextEnv
 from ragen.env.checker import check_env
 from ragen.env.registry import REGISTRY, env_class, make_env, register
 
-__all__ = ["REGISTRY", "Env", "StepResult", "check_env", "env_class", "make_env", "register"]
+__all__ = ["REGISTRY", "Env", "StepResult", "TextEnv", "check_env", "env_class", "make_env", "register"]

@@ -9,21 +9,38 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from ragen.seeding import Rng
+
 if TYPE_CHECKING:
     import numpy as np
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StepResult:
-    """What one action did."""
+    """What one action did. Its end is told as `terminated` and `truncated`, or as `is_done` alone.
+
+    StepResult(observation="won", reward=1.0, terminated=True).is_done -> True
+    StepResult(observation="won", reward=1.0, is_done=True).terminated -> True
+    """
 
     observation: str
     """The state after the action, in the environment's observation format."""
     reward: float
-    is_done: bool
-    """The episode is over: solved, failed or out of the environment's own step limit."""
+    is_done: bool = False
+    """The episode is over: terminated or truncated."""
     info: dict[str, float] = field(default_factory=dict)
     """Numbers about the action; always those of `step_info`."""
+    terminated: bool = False
+    """The task ended the episode: solved or failed."""
+    truncated: bool = False
+    """A limit of the environment's own ended it, such as a number of steps."""
+
+    def __post_init__(self) -> None:
+        # No truth is asked of any value here: what an environment gives is checked at the border (boundary.py).
+        if self.terminated is not False or self.truncated is not False:
+            object.__setattr__(self, "is_done", self.terminated if self.truncated is False else self.truncated)
+        else:
+            object.__setattr__(self, "terminated", self.is_done)
 
 
 def step_info(*, is_valid: bool, is_effective: bool, is_success: bool) -> dict[str, float]:
@@ -35,8 +52,8 @@ def step_info(*, is_valid: bool, is_effective: bool, is_success: bool) -> dict[s
     }
 
 
-class Env(ABC):
-    """A text environment with named, discrete actions.
+class TextEnv(ABC):
+    """A text environment: `step` is given what stood in the answer block, as it was written.
 
     Two seeds make an episode: `seed` fixes the level, which the members of a group share; `member` fixes the
     noise of the dynamics (slip, arm rewards), which they do not share.
@@ -44,6 +61,8 @@ class Env(ABC):
 
     config_class: ClassVar[type]
     """Dataclass with a default for every option."""
+    max_tokens: int | None = None
+    """Length of a reply as told to the model, where the tag's max_tokens is null."""
 
     def __init__(self, config: Any) -> None:
         self.config = config
@@ -53,21 +72,28 @@ class Env(ABC):
         """Start a new episode on the level of `seed`; returns the first observation."""
 
     @abstractmethod
-    def step(self, action: int) -> StepResult:
-        """Do one action, given by its id (a key of `actions`)."""
+    def step(self, action: Any) -> StepResult:
+        """Do what an answer says. Any text may come: one that cannot be used is reported with action_is_valid 0."""
 
     @abstractmethod
     def render(self) -> str:
         """The current observation as text."""
 
-    @property
-    @abstractmethod
-    def actions(self) -> dict[int, str]:
-        """Action id -> name, for the current level. Names are unique without regard to case."""
-
     def notes(self) -> str:
         """Facts for the system message that follow from this configuration: symbols, board size. May be empty."""
         return ""
+
+    def system_prompt(self) -> str:
+        """A system message of its own, with the tag's env_instruction behind it; empty: the usual one."""
+        return ""
+
+    def example_answer(self) -> str:
+        """An answer that shows the form and says nothing about this level's solution; empty: none is shown."""
+        return ""
+
+    def sample_text(self, rng: Rng) -> str | None:
+        """A random answer to the current state, the yardstick of chance; None where there is no such thing."""
+        return None
 
     def level_content(self) -> str:
         """What makes up the level after `reset`: equal texts are one level, whatever the seed. Empty: the observation.
@@ -77,8 +103,8 @@ class Env(ABC):
         """
         return ""
 
-    def solve(self) -> list[int] | None:
-        """Action ids of a shortest solution from the current state; None where there is none or no solver."""
+    def solve(self) -> list[Any] | None:
+        """Actions (texts) of a shortest solution from the current state; None where there is none or no solver."""
         return None
 
     def hint(self) -> str:
@@ -91,4 +117,21 @@ class Env(ABC):
 
     def close(self) -> None:
         """Free what the environment holds."""
+        return None
+
+
+class Env(TextEnv):
+    """The simpler case: an answer names actions out of a list, and `step` is given their ids."""
+
+    @abstractmethod
+    def step(self, action: int) -> StepResult:
+        """Do one action, given by its id (a key of `actions`)."""
+
+    @property
+    @abstractmethod
+    def actions(self) -> dict[int, str]:
+        """Action id -> name, for the current level. Names are unique without regard to case."""
+
+    def solve(self) -> list[int] | None:
+        """Action ids of a shortest solution from the current state; None where there is none or no solver."""
         return None

@@ -13,9 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from ragen.env.base import Env, StepResult
+from ragen.env.base import Env, StepResult, TextEnv
 from ragen.env.registry import make_env
 from ragen.errors import RagenError
+from ragen.seeding import Rng
 from ragen.text import MAX_ERROR, safe
 
 T = TypeVar("T")
@@ -48,61 +49,83 @@ class EpisodeStart:
     """What an environment tells at the start of an episode, on its level."""
 
     observation: str
-    actions: dict[Any, str]
-    """Action id -> name."""
+    actions: dict[Any, str] | None
+    """Action id -> name; None where any text is an answer."""
     notes: str
+    system_prompt: str
+    """The environment's own system message; empty where it has none."""
+    example: str
+    """The environment's own example answer; empty where it has none."""
+    max_tokens: int | None
+    """The environment's own length of a reply."""
     content: str
     """What makes the level this one; empty where its first observation does."""
 
 
-def make(env_type: str, env_config: Mapping[str, Any] | None) -> Env:
+def make(env_type: str, env_config: Mapping[str, Any] | None) -> TextEnv:
     """A new environment; a wrong option stays the error of the user that it is."""
     return guarded(make_env, env_type, env_config, passing=RagenError)
 
 
-def start(env: Env, seed: int, member: int) -> EpisodeStart:
+def start(env: TextEnv, seed: int, member: int) -> EpisodeStart:
     """Reset an environment and read what the first prompt needs."""
     observation = guarded(env.reset, seed, member)
     return EpisodeStart(
         observation=_checked(as_text, observation, "reset returned an observation"),
-        actions=_checked(as_actions, guarded(lambda: env.actions), "actions is"),
+        actions=_checked(as_actions, guarded(lambda: env.actions), "actions is") if isinstance(env, Env) else None,
         notes=_checked(as_text, guarded(lambda: env.notes()), "notes returned"),
+        system_prompt=_checked(as_text, guarded(lambda: env.system_prompt()), "system_prompt returned"),
+        example=_checked(as_text, guarded(lambda: env.example_answer()), "example_answer returned"),
+        max_tokens=_checked(as_length, guarded(lambda: env.max_tokens), "max_tokens is"),
         content=_checked(as_text, guarded(lambda: env.level_content()), "level_content returned"),
     )
 
 
-def step(env: Env, action: Any) -> StepResult:
+def step(env: TextEnv, action: Any) -> StepResult:
     """Do one action. The result is a copy: what the environment does to its own later changes nothing."""
     return check_step(guarded(env.step, action))
 
 
 def check_step(result: Any) -> StepResult:
     """What a step returned, checked and copied."""
-    parts = guarded(lambda: [getattr(result, name, _MISSING) for name in _RESULT])
-    for name, part in zip(_RESULT, parts):
-        if part is _MISSING:
+    parts = guarded(lambda: {name: getattr(result, name, _MISSING) for name in (*_RESULT, *_ENDS)})
+    for name in _RESULT:
+        if parts[name] is _MISSING:
             raise EnvFault(f"step returned {quote(result)}, which has no {name}; expected a StepResult.")
-    observation, reward, is_done, info = parts
+    # What knows one flag alone was ended by its task.
+    flags = {"is_done": False, "terminated": parts["is_done"], "truncated": False}
+    flags |= {name: parts[name] for name in flags if parts[name] is not _MISSING}
+    is_done, terminated, truncated = (_checked(as_flag, flag, f"step returned {name}") for name, flag in flags.items())
+    if is_done != (terminated or truncated):
+        raise EnvFault(f"step returned is_done {is_done}, terminated {terminated} and truncated {truncated}.")
     return StepResult(
-        observation=_checked(as_text, observation, "step returned an observation"),
-        reward=_checked(as_reward, reward, "step returned a reward"),
-        is_done=_checked(as_flag, is_done, "step returned is_done"),
-        info=_checked(as_info, info, "step returned an info"),
+        observation=_checked(as_text, parts["observation"], "step returned an observation"),
+        reward=_checked(as_reward, parts["reward"], "step returned a reward"),
+        terminated=terminated,
+        truncated=truncated,
+        info=_checked(as_info, parts["info"], "step returned an info"),
     )
 
 
 _RESULT = ("observation", "reward", "is_done", "info")
+_ENDS = ("terminated", "truncated")
 _MISSING = object()
 
 
-def solve(env: Env) -> list[Any] | None:
-    """The ids of a solution, or None."""
+def solve(env: TextEnv) -> list[Any] | None:
+    """The actions of a solution (ids, or texts), or None."""
     plan = guarded(env.solve)
     return None if plan is None else guarded(list, plan)
 
 
-def hint(env: Env) -> str:
+def hint(env: TextEnv) -> str:
     return _checked(as_text, guarded(env.hint), "hint returned")
+
+
+def sample_text(env: TextEnv, rng: Rng) -> str | None:
+    """A random answer, or None where the environment knows none."""
+    text = guarded(env.sample_text, rng)
+    return None if text is None else _checked(as_text, text, "sample_text returned")
 
 
 def guarded(call: Callable[..., T], *args: Any, passing: type[BaseException] | tuple[()] = ()) -> T:
@@ -159,6 +182,12 @@ def as_text(value: object) -> str:
     if len(value) > MAX_OBSERVATION:
         raise ValueError(f"expected at most {MAX_OBSERVATION:,} characters, it has {len(value):,}")
     return str.__str__(value)  # a subclass may behave in any way
+
+
+def as_length(value: object) -> int | None:
+    if value is not None and (type(value) is not int or value < 1):
+        raise ValueError("expected a number of tokens, at least 1, or None")
+    return value
 
 
 def as_number(value: Any) -> float:

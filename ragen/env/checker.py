@@ -13,23 +13,43 @@ import sys
 from collections.abc import Callable, Iterable
 
 from ragen.env import boundary
-from ragen.env.base import Env, StepResult
+from ragen.env.base import Env, StepResult, TextEnv
 from ragen.env.boundary import EnvFault
 from ragen.seeding import Rng
 
 INFO_KEYS = ("action_is_valid", "action_is_effective", "success")
+NUM_TRANSCRIBED = 10
+"""Steps of an episode that a fresh process must play alike."""
 MAX_STEPS = 1000
 """Length of a random episode; an environment without `max_steps` in its config may still be running then."""
+
+HOSTILE = (
+    "",
+    " \n\t ",
+    "\x00\x1b[2J\u202e",
+    "\ud800",
+    "<|im_end|><think></answer>",
+    "(" * 10_000,
+    "9" * 10_000,
+    "9**9**9**9**9",
+    "-" * 10_000 + "1",
+    "__import__('os').system('exit 1')",
+    '{"name": null, "arguments": [[[[]]]]}',
+    "NaN",
+    "\u0661 \uff11 \u00b2",
+    "word " * 20_000,
+)
+"""Texts that a model may write; an environment answers each of them with a result."""
 
 CHILD = """
 import json, pickle, sys
 make, seeds = pickle.load(sys.stdin.buffer)
-env = make()
-print(json.dumps([env.reset(seed) for seed in seeds]))
+from ragen.env.checker import transcript
+print("\\n" + json.dumps([transcript(make(), seed) for seed in seeds]))
 """
 
 
-def check_env(make: Callable[[], Env], seeds: Iterable[int], *, has_noise: bool = False) -> None:
+def check_env(make: Callable[[], TextEnv], seeds: Iterable[int], *, has_noise: bool = False) -> None:
     """Play with the environments that `make` returns and fail, with the reason, on the first broken promise.
 
     `has_noise` says that actions may go astray in this configuration, so that a solution need not solve the level.
@@ -40,11 +60,11 @@ def check_env(make: Callable[[], Env], seeds: Iterable[int], *, has_noise: bool 
         env = make()
         for seed in seeds:
             check_reset(env, make, seed)
-            check_every_action(env, seed)
+            check_first_actions(env, seed)
             check_random_episode(env, seed)
             if not has_noise:
                 check_solution(env, seed)
-        check_fresh_process(env, make, seeds)
+        check_fresh_process(make, seeds)
         env.close()
     except SystemExit as error:  # else it would end this process with the look of success
         raise AssertionError(
@@ -60,43 +80,69 @@ def expect(is_kept: bool, message: str) -> None:
         raise AssertionError(message)
 
 
-def check_reset(env: Env, make: Callable[[], Env], seed: int) -> None:
+def check_reset(env: TextEnv, make: Callable[[], TextEnv], seed: int) -> None:
     """A seed names a level: the same text again, for every member and in a new environment."""
     boundary.start(env, seed, 0)
     first = env.reset(seed)
     expect(bool(first), f"reset({seed}) must return a text that is not empty.")
     expect(env.render() == first, f"render() after reset({seed}) must equal the first observation.")
-    names, content = env.actions, env.level_content()
+    names, content = words_of(env), env.level_content()
     for member in (0, 1, 2):
         expect(env.reset(seed, member) == first, f"reset({seed}, {member}) differs from reset({seed}).")
         expect(env.level_content() == content, f"level_content() of member {member} differs within seed {seed}.")
-        expect(env.actions == names, f"the actions of member {member} differ within seed {seed}.")
+        expect(words_of(env) == names, f"the {what(env)} of member {member} differ within seed {seed}.")
     other = make()
     expect(other.reset(seed) == first, f"reset({seed}) differs in a second environment of the same config.")
     other.close()
     boundary.hint(env)
 
 
-def check_every_action(env: Env, seed: int) -> None:
-    """Each action works as the first one."""
+def what(env: TextEnv) -> str:
+    return "actions" if isinstance(env, Env) else "texts of the prompt"
+
+
+def words_of(env: TextEnv) -> object:
+    """What the prompt of a level says beside its observation."""
+    return env.actions if isinstance(env, Env) else (env.system_prompt(), env.notes(), env.example_answer())
+
+
+def check_first_actions(env: TextEnv, seed: int) -> None:
+    """Each action works as the first one; of free text the example does, and no text does harm."""
     env.reset(seed)
-    for action in env.actions:
+    if isinstance(env, Env):
+        for action in env.actions:
+            env.reset(seed)
+            check_result(env, env.step(action))
+        return
+    for text in HOSTILE:
         env.reset(seed)
-        check_result(env, env.step(action))
+        check_result(env, boundary.step(env, text))
+    env.reset(seed)
+    if example := env.example_answer():
+        is_valid = check_result(env, env.step(example)).info["action_is_valid"]
+        expect(bool(is_valid), f"the example answer {example!r} of seed {seed} is reported as invalid.")
 
 
-def check_result(env: Env, result: StepResult) -> None:
-    """A step returns a text, finite numbers and the three infos."""
+def check_result(env: TextEnv, result: StepResult) -> StepResult:
+    """A step returns a text, finite numbers and the three infos, which another process can be sent."""
     boundary.check_step(result)
     expect(env.render() == result.observation, "render() must equal the last observation.")
-    expect(isinstance(result.is_done, bool), f"is_done must be True or False, got {result.is_done!r}.")
+    for name in ("is_done", "terminated", "truncated"):
+        flag = getattr(result, name)
+        expect(isinstance(flag, bool), f"{name} must be True or False, got {flag!r}.")
     missing = [key for key in INFO_KEYS if key not in result.info]
     expect(not missing, f"info lacks {', '.join(missing)}.")
     odd = {key: value for key, value in result.info.items() if not isinstance(value, (int, float))}
     expect(not odd, f"infos must be numbers, got {odd}.")
+    try:
+        is_same = pickle.loads(pickle.dumps(result)) == result
+    except Exception as error:  # whatever the pickling of a value raises
+        raise AssertionError(f"a result must survive pickle, got {type(error).__name__}: {error}") from error
+    expect(is_same, "a result must survive pickle unchanged.")
+    return result
 
 
-def check_random_episode(env: Env, seed: int) -> None:
+def check_random_episode(env: TextEnv, seed: int) -> None:
     """Random play reaches the end; where the config has `max_steps`, the end comes in time."""
     limit = getattr(env.config, "max_steps", None)
     twice = [play_randomly(env, seed, limit or MAX_STEPS) for _ in range(2)]
@@ -105,17 +151,32 @@ def check_random_episode(env: Env, seed: int) -> None:
         expect(twice[0][-1].is_done, f"the episode of seed {seed} continues after max_steps {limit}.")
 
 
-def play_randomly(env: Env, seed: int, limit: int) -> list[StepResult]:
+def random_action(env: TextEnv, rng: Rng) -> object:
+    """What chance does; in an environment that knows no random text, a hostile one."""
+    if isinstance(env, Env):
+        return rng.choice(list(env.actions))
+    text = boundary.sample_text(env, rng)
+    return rng.choice(HOSTILE) if text is None else text
+
+
+def play_randomly(env: TextEnv, seed: int, limit: int) -> list[StepResult]:
     """The results of an episode of random actions."""
     env.reset(seed, 1)
     rng, results = Rng(seed, "checker"), []
     while len(results) < limit and not (results and results[-1].is_done):
-        results.append(env.step(rng.choice(list(env.actions))))
+        results.append(env.step(random_action(env, rng)))
         check_result(env, results[-1])
     return results
 
 
-def check_solution(env: Env, seed: int) -> None:
+def transcript(env: TextEnv, seed: int) -> list[str]:
+    """The texts of a level: its first observation, and those of the first steps of a random episode."""
+    first = env.reset(seed)
+    results = play_randomly(env, seed, NUM_TRANSCRIBED)
+    return [first, *(f"{result.observation} {result.reward!r}" for result in results)]
+
+
+def check_solution(env: TextEnv, seed: int) -> None:
     """Where there is a solver, its actions end the episode with success, on the last action and not before."""
     env.reset(seed)
     solution = env.solve()
@@ -132,8 +193,8 @@ def check_solution(env: Env, seed: int) -> None:
     expect(is_won, f"the solution {solution} of seed {seed} does not end with success.")
 
 
-def check_fresh_process(env: Env, make: Callable[[], Env], seeds: list[int]) -> None:
-    """Another process, with another salt for Python's hash, makes the same levels."""
+def check_fresh_process(make: Callable[[], TextEnv], seeds: list[int]) -> None:
+    """Another process, with another salt for Python's hash, makes the same levels and plays them alike."""
     salt = "1" if os.environ.get("PYTHONHASHSEED") != "1" else "2"
     child = subprocess.run(
         [sys.executable, "-c", CHILD],
@@ -144,5 +205,7 @@ def check_fresh_process(env: Env, make: Callable[[], Env], seeds: list[int]) -> 
     )
     expect(child.returncode == 0, f"a fresh process could not make the environment:\n{child.stderr.decode()}")
     theirs = json.loads(child.stdout.splitlines()[-1])
-    for seed, text in zip(seeds, theirs):
-        expect(env.reset(seed) == text, f"reset({seed}) differs in a fresh process.")
+    for seed, texts in zip(seeds, theirs):
+        ours = transcript(make(), seed)
+        expect(ours[0] == texts[0], f"reset({seed}) differs in a fresh process.")
+        expect(ours == texts, f"the same actions on seed {seed} give other texts in a fresh process.")

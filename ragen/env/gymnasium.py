@@ -111,7 +111,8 @@ class GymnasiumEnv(Env):
         return StepResult(
             observation=self.text,
             reward=float(reward),
-            is_done=self.is_done,
+            terminated=bool(is_terminated),
+            truncated=bool(is_truncated),
             info=step_info(
                 is_valid=True,
                 is_effective=self.text != before,

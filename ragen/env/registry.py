@@ -7,7 +7,7 @@ from importlib import import_module
 from typing import Any
 
 from ragen.config.strict import build_dataclass, did_you_mean
-from ragen.env.base import Env
+from ragen.env.base import TextEnv
 from ragen.errors import ConfigError
 
 REGISTRY: dict[str, str] = {
@@ -15,6 +15,7 @@ REGISTRY: dict[str, str] = {
     "two_armed_bandit": "ragen.env.two_armed_bandit.env:TwoArmedBanditEnv",
     "sokoban": "ragen.env.sokoban.env:SokobanEnv",
     "frozen_lake": "ragen.env.frozen_lake.env:FrozenLakeEnv",
+    "countdown": "ragen.env.countdown.env:CountdownEnv",
     "gymnasium": "ragen.env.gymnasium:GymnasiumEnv",
 }
 
@@ -28,7 +29,7 @@ def register(env_type: str, target: str) -> None:
     REGISTRY[env_type] = target
 
 
-def env_class(env_type: str) -> type[Env]:
+def env_class(env_type: str) -> type[TextEnv]:
     """The class of an environment type."""
     if env_type not in REGISTRY:
         known = ", ".join(REGISTRY)
@@ -42,7 +43,7 @@ def check_options(tag: str, env_type: str, env_config: Mapping[str, Any] | None)
     build_dataclass(env_class(env_type).config_class, env_config or {}, f"custom_envs.{tag}.env_config")
 
 
-def make_env(env_type: str, env_config: Mapping[str, Any] | None = None) -> Env:
+def make_env(env_type: str, env_config: Mapping[str, Any] | None = None) -> TextEnv:
     """A new environment; options that are left out keep their defaults, and a wrong one is an error that names it."""
     cls = env_class(env_type)
     return cls(build_dataclass(cls.config_class, env_config or {}, env_type))

@@ -10,7 +10,7 @@ from ragen.llm_agent.build import build_agent
 from ragen.llm_agent.es_manager import EsManager
 from ragen.text import printable
 from ragen.tracking.console import console
-from ragen.trainer.preflight import conclude, levels_per_tag, play_references, preflight_levels, time_note
+from ragen.trainer.preflight import conclude, levels_per_tag, play_references, preflight_levels
 from ragen.trainer.start import check_environments, plan_start
 from ragen.types import Episode
 
@@ -25,7 +25,7 @@ def check(config: Config, *, has_model: bool) -> None:
     if played.fault:
         raise RagenError(f"custom_envs.{played.fault}\nRepair the environment, or check its env_config.")
     model = play_model(config) if has_model else []
-    found = conclude(config, played.episodes, model, [time_note(played, LIMIT_S)] if played.is_cut else [])
+    found = conclude(config, played.episodes, model, played.notes(LIMIT_S))
     console.print(printable(found.to_text(has_break_even=True)), soft_wrap=True)
     for note in training_notes(config):
         console.print(printable(note), soft_wrap=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from ragen.config.schema import EnvTag
 from ragen.config.strict import build_dataclass
@@ -69,7 +70,7 @@ def to_text(episode: Episode, name: str) -> str:
 
 def write_pictures(episode: Episode, run: Path, folder: Path, name: str) -> list[Path]:
     """Play the episode again from its seed and write the board before the first and after each turn as PNG."""
-    from ragen.env import make_env
+    from ragen.env import Env, make_env
     from ragen.env.png import encode_png
 
     config_file = config_of(run)
@@ -80,13 +81,14 @@ def write_pictures(episode: Episode, run: Path, folder: Path, name: str) -> list
     spec = build_dataclass(EnvTag, row, f"{config_file}: custom_envs.{episode.tag}")
     env = make_env(spec.env_type, spec.env_config)
     env.reset(episode.seed, episode.member)
-    ids = {action_name.lower(): action for action, action_name in env.actions.items()}
+    names = env.actions if isinstance(env, Env) else {}
+    ids: dict[str, Any] = {action_name.lower(): action for action, action_name in names.items()}
     folder.mkdir(parents=True, exist_ok=True)
     written = []
     for number in range(len(episode.turns) + 1):
         if number:
             for action in episode.turns[number - 1].executed:
-                env.step(ids[action.lower()])
+                env.step(ids.get(action.lower(), action))
         picture = env.render_rgb()
         if picture is None:
             break

@@ -193,6 +193,7 @@ class AgentProxy:
             special_strings=self._special_strings,
             known=play.seat.action_ids,
             is_lenient=self.agent.answer_parsing == "lenient",
+            is_free_text=play.seat.is_free_text,
         )
         turn = Turn(
             user=prompt.user,

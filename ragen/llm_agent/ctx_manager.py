@@ -37,7 +37,7 @@ class CtxManager:
     def max_reply(self, seat: Seat) -> int:
         """Most tokens of a reply: response_length, or what the prompt promises where that is less and enforced."""
         limit = self.response_length
-        return min(limit, seat.spec.max_tokens) if self.agent.enforce_max_tokens else limit
+        return min(limit, seat.max_tokens) if self.agent.enforce_max_tokens else limit
 
     def max_prompt(self, seat: Seat) -> int:
         """Most tokens of a prompt; room for a whole reply is kept free behind it."""
@@ -50,7 +50,7 @@ class CtxManager:
         """The prompt of the next turn; it may exceed `max_prompt`. `context_ids`: the last prompt and its reply."""
         user = user_message(seat, episode.turns, self.agent)
         build = self._full if self.agent.context_window_mode == "full" else self._limited
-        return build(episode, user, context_ids, self.max_prompt(seat))
+        return build(seat, episode, user, context_ids)
 
     def no_room(self, seat: Seat, num_tokens: int) -> str:
         """Why an episode ended before its first reply."""
@@ -61,7 +61,7 @@ class CtxManager:
             f"max_model_len={self.max_model_len}. Raise actor_rollout_ref.rollout.max_model_len or lower {key}."
         )
 
-    def _full(self, episode: Episode, user: str, context_ids: list[int], _: int) -> Prompt:
+    def _full(self, seat: Seat, episode: Episode, user: str, context_ids: list[int]) -> Prompt:
         """The whole conversation: only the new user message is added to it."""
         if self.chat is None:
             return Prompt(user=user, messages=_messages(episode.system, episode.turns, user))
@@ -71,19 +71,19 @@ class CtxManager:
             new = self.chat.start(episode.system, user)
         return Prompt(user=user, turn_ids=new, context_ids=context_ids + new)
 
-    def _limited(self, episode: Episode, user: str, _: list[int], max_prompt: int) -> Prompt:
+    def _limited(self, seat: Seat, episode: Episode, user: str, _: list[int]) -> Prompt:
         """The last turns, as real messages or in a summary; older ones go until the rest fits."""
         size = self.agent.max_context_window  # counts the present turn
         window = episode.turns if size < 0 else episode.turns[max(0, len(episode.turns) - size + 1) :]
         build = _LIMITED[self.agent.context_window_mode]
         for num_dropped in range(len(window) + 1):
-            prompt = build(self, episode, window[num_dropped:], user)
+            prompt = build(self, seat, episode, window[num_dropped:], user)
             prompt.turn_ids, prompt.num_dropped_turns = prompt.context_ids, num_dropped
-            if len(prompt.context_ids) <= max_prompt:
+            if len(prompt.context_ids) <= self.max_prompt(seat):
                 break
         return prompt
 
-    def _recent_turns(self, episode: Episode, shown: list[Turn], user: str) -> Prompt:
+    def _recent_turns(self, seat: Seat, episode: Episode, shown: list[Turn], user: str) -> Prompt:
         """The turns as real messages, replies exactly as sampled."""
         if self.chat is None:
             return Prompt(user=user, messages=_messages(episode.system, shown, user))
@@ -93,9 +93,9 @@ class CtxManager:
             ids = ids + turn.response_ids + self.chat.append(turn.response_ids, next_user)
         return Prompt(user=user, context_ids=ids)
 
-    def _one_message(self, episode: Episode, shown: list[Turn], user: str) -> Prompt:
+    def _one_message(self, seat: Seat, episode: Episode, shown: list[Turn], user: str) -> Prompt:
         """One user message: the turns in a line each, then the present state."""
-        text = summary(shown, first=len(episode.turns) - len(shown) + 1, action_sep=self.agent.action_sep)
+        text = summary(shown, seat, first=len(episode.turns) - len(shown) + 1, action_sep=self.agent.action_sep)
         text = f"{text}\n{user}" if text else user
         if self.chat is None:
             return Prompt(user=text, messages=_messages(episode.system, [], text))

@@ -8,7 +8,7 @@ from concurrent.futures import Future
 from typing import TypeVar
 
 from ragen.config.schema import EnvTag
-from ragen.env import Env, boundary
+from ragen.env import TextEnv, boundary
 from ragen.env.boundary import EnvFault
 from ragen.errors import ConfigError
 from ragen.llm_agent.env_threads import CallThreads, Clock, EnvTimeout, Work, wait_for
@@ -93,7 +93,7 @@ class TagCalls:
             self._said.add(kind)
             logger.warning("%s: %s%s", self.tag, text, f"\n{trace}" if trace else "")
 
-    def close(self, envs: list[Env]) -> None:
+    def close(self, envs: list[TextEnv]) -> None:
         """Close environments; one that fails to or takes too long is named once and does not fail the run."""
 
         def work(clock: Clock) -> list[EnvFault]:
@@ -117,13 +117,13 @@ class TagCalls:
             self.threads.close()
 
 
-def make_envs(calls: TagCalls, count: int) -> list[Env | None]:
+def make_envs(calls: TagCalls, count: int) -> list[TextEnv | None]:
     """New environments of a tag; those that cannot be made are None, and tried again with each episode."""
     faults: list[EnvFault] = []
 
-    def work(clock: Clock) -> list[Env | None]:
+    def work(clock: Clock) -> list[TextEnv | None]:
         clock.start("making the environments", is_limited=False)  # the first may load its data
-        envs: list[Env | None] = []
+        envs: list[TextEnv | None] = []
         for _ in range(count):
             try:
                 envs.append(boundary.make(calls.spec.env_type, calls.spec.env_config))
@@ -137,6 +137,11 @@ def make_envs(calls: TagCalls, count: int) -> list[Env | None]:
         raise ConfigError(
             f"custom_envs.{calls.tag}: no environment of type {calls.spec.env_type!r} can be made: "
             f"{calls.describe(faults[0])}. Repair it, or check env_config.\n{faults[0].trace}".rstrip()
+        )
+    if calls.spec.max_tokens is None and any(env and env.max_tokens is None for env in envs):
+        raise ConfigError(
+            f"custom_envs.{calls.tag}.max_tokens is null, and {calls.spec.env_type!r} has no length of a reply of its "
+            "own. Set a number of tokens."
         )
     if faults:
         calls.report("made", f"{len(faults)} of {count} environments cannot be made: {faults[0]}", faults[0].trace)

@@ -5,15 +5,21 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
+from functools import partial
 from hashlib import blake2b
 from typing import Any
 
 from ragen.config.schema import EnvSetConfig, EnvTag
-from ragen.env import Env, StepResult, boundary
-from ragen.env.boundary import MAX_REWARD, EnvFault, EpisodeStart
+from ragen.env import StepResult, TextEnv, boundary
+from ragen.env.boundary import MAX_NAME, MAX_REWARD, EnvFault, EpisodeStart
 from ragen.llm_agent.env_calls import Fault, TagCalls, make_envs, result_of
 from ragen.llm_agent.env_threads import Clock, EnvTimeout, Work
+from ragen.seeding import Rng
+from ragen.text import shorten
 from ragen.types import Status, Turn
+
+Move = tuple[str, Any]
+"""What stood in the answer, and what `step` is given for it."""
 
 
 @dataclass(kw_only=True, slots=True)
@@ -23,7 +29,7 @@ class Seat:
     tag: str
     spec: EnvTag
     calls: TagCalls
-    env: Env | None
+    env: TextEnv | None
     """None where it could not be made, or was given up because it hung: the next episode begins with a new one."""
     group_id: int
     member: int
@@ -35,16 +41,33 @@ class Seat:
     """Actions executed in this episode."""
     reward: float = 0.0
     """Sum of the rewards of this episode."""
-    actions: dict[Any, str] = field(default_factory=dict)
-    """Action id -> name, for the current level."""
+    actions: dict[Any, str] | None = field(default_factory=dict)
+    """Action id -> name, for the current level; None where any text is an answer."""
     action_ids: dict[str, Any] = field(default_factory=dict)
     """Lower-case action name -> id, for the current level."""
     notes: str = ""
     """What the environment adds to the system message, for the current level."""
+    system_prompt: str = ""
+    """The environment's own system message, empty where it has none."""
+    example: str = ""
+    """The environment's own example answer, empty where it has none."""
+    max_tokens: int = 0
+    """Length of a reply as told to the model: the tag's, or else the environment's own."""
     status: Status = Status.ONGOING
     """A fault once the environment failed."""
     error: str = ""
     """Why it failed."""
+
+    @property
+    def is_free_text(self) -> bool:
+        """An answer is one action, whatever its text."""
+        return self.actions is None
+
+    def moves(self, names: Sequence[str]) -> list[Move]:
+        """What an answer makes the environment do: the actions of its list by their ids, or the text itself."""
+        if self.is_free_text:
+            return [(name, name) for name in names]
+        return [(name, self.action_ids[name.lower()]) for name in names if name.lower() in self.action_ids]
 
     @property
     def num_actions_left(self) -> int:
@@ -55,11 +78,11 @@ class Seat:
         [started] = self.calls.run([self.starting(seed)])
         self.begin(seed, started)
 
-    def starting(self, seed: int) -> Work[tuple[Env, EpisodeStart]]:
+    def starting(self, seed: int) -> Work[tuple[TextEnv, EpisodeStart]]:
         """The calls that start an episode, in an environment that is made where there is none."""
         old_env, spec, member = self.env, self.spec, self.member
 
-        def work(clock: Clock) -> tuple[Env, EpisodeStart]:
+        def work(clock: Clock) -> tuple[TextEnv, EpisodeStart]:
             clock.start("making the environment")
             env = old_env or boundary.make(spec.env_type, spec.env_config)
             clock.start("reset")
@@ -67,7 +90,7 @@ class Seat:
 
         return work
 
-    def begin(self, seed: int, started: tuple[Env, EpisodeStart] | Fault) -> None:
+    def begin(self, seed: int, started: tuple[TextEnv, EpisodeStart] | Fault) -> None:
         """Take over what `starting` brought."""
         self.seed, self.num_actions, self.reward, self.observation = seed, 0, 0.0, ""
         self.status, self.error, self.level = Status.ONGOING, "", ""
@@ -76,7 +99,9 @@ class Seat:
             return
         self.env, level = started
         self.observation, self.actions, self.notes = level.observation, level.actions, level.notes
-        self.action_ids = {name.strip().lower(): action for action, name in level.actions.items()}
+        self.action_ids = {name.strip().lower(): action for action, name in (level.actions or {}).items()}
+        self.system_prompt, self.example = level.system_prompt, level.example
+        self.max_tokens = self.spec.max_tokens or level.max_tokens or 0
         self.level = level_hash(self.spec.env_type, level.content or level.observation)
 
     def fail(self, fault: Fault) -> None:
@@ -90,8 +115,20 @@ class Seat:
             self.status = Status.ENV_ERROR
             self.calls.report("error", f"an environment failed ({where}): {self.error}", getattr(fault, "trace", ""))
 
+    def sample(self, rng: Rng, count: int) -> list[str]:
+        """Random actions for one answer; empty where the environment knows no random text."""
+        if self.actions is not None:
+            return [self.actions[rng.choice(list(self.actions))] for _ in range(count)]
+        text = self._ask(partial(boundary.sample_text, rng=rng))
+        return [] if text is None else [text]
+
+    def plan(self) -> list[str] | None:
+        """A shortest solution from the current state as an answer spells it; None where there is none."""
+        plan = self.solve()
+        return plan if plan is None or self.actions is None else [self.actions[action] for action in plan]
+
     def solve(self) -> list[Any] | None:
-        """Action ids of a shortest solution from the current state; None where there is none or no solver."""
+        """Action ids, or texts, of a shortest solution from the current state; None where there is none."""
         return self._ask(boundary.solve)
 
     def hint(self) -> str:
@@ -118,11 +155,10 @@ class PendingTurn:
     """A turn whose actions an environment executes: the known ones, until the budget or the episode ends."""
 
     def __init__(self, seat: Seat, turn: Turn) -> None:
-        ids = seat.action_ids
         self.seat, self.turn = seat, turn
-        self.known = [(name, ids[name.lower()]) for name in turn.actions if name.lower() in ids]
+        self.known = seat.moves(turn.actions)
         self.is_invalid = len(self.known) < max(1, len(turn.actions))
-        """An action was unknown, or none was left to execute."""
+        """An action was unknown, none was left to execute, or the environment cannot use the text."""
         self.todo = self.known[: seat.num_actions_left]
         self.results: list[StepResult] = []
         self.fault: Fault | None = None
@@ -138,7 +174,7 @@ class PendingTurn:
         def work(clock: Clock) -> None:
             reward = total
             for name, action in todo:
-                clock.start(f"step({name})")
+                clock.start(f"step({shorten(name, MAX_NAME)})")
                 result = boundary.step(env, action)
                 if clock.is_given_up:
                     return
@@ -167,10 +203,14 @@ class PendingTurn:
             turn.info |= result.info
         if seat.status.is_fault:
             return seat.status
+        if seat.is_free_text and not turn.info.get("action_is_valid", 1.0):
+            self.is_invalid, turn.is_lenient_valid = True, False
         turn.info["manager_invalid_action"] = float(self.is_invalid)
         turn.num_dropped_actions += len(self.known) - len(turn.executed)
         if self.results and self.results[-1].is_done:
-            return Status.SOLVED if turn.info.get("success") else Status.FAILED
+            if turn.info.get("success"):
+                return Status.SOLVED
+            return Status.FAILED if self.results[-1].terminated else Status.TRUNCATED
         return Status.OUT_OF_ACTIONS if seat.num_actions_left <= 0 else Status.ONGOING
 
 
@@ -215,7 +255,7 @@ class EsManager:
     def reset(self, base_seed: int) -> list[Seat]:
         """Put every environment on its level and return the seats."""
         seeds = [base_seed + seat.group_id for seat in self.seats]
-        works: dict[TagCalls, list[Work[tuple[Env, EpisodeStart]]]] = {calls: [] for calls in self._calls.values()}
+        works: dict[TagCalls, list[Work[tuple[TextEnv, EpisodeStart]]]] = {calls: [] for calls in self._calls.values()}
         for seat, seed in zip(self.seats, seeds, strict=True):
             works[seat.calls].append(seat.starting(seed))
         # Tags with several threads first: they work while the others are waited for.

@@ -96,6 +96,7 @@ def truncation_ledger(episodes: Sequence[Episode]) -> Metrics:
     return {
         "truncation/turn_cap": float(sum(e.status is Status.OUT_OF_TURNS for e in episodes)),
         "truncation/action_budget": float(sum(e.status is Status.OUT_OF_ACTIONS for e in episodes)),
+        "truncation/env_limit": float(sum(e.status is Status.TRUNCATED for e in episodes)),
         "truncation/context": float(sum(e.status is Status.CONTEXT_FULL for e in episodes)),
         "truncation/first_prompt": float(sum(e.status is Status.CONTEXT_FULL and not e.turns for e in episodes)),
         "truncation/dropped_turns": float(sum(turn.num_dropped_turns for turn in turns)),

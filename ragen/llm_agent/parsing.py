@@ -1,4 +1,4 @@
-"""From a reply to action names. Linear in the length of the reply, whatever it holds."""
+"""From a reply to action names, or to the text of its answer. Linear in the length of the reply, whatever it holds."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ class ParsedReply:
     """The required blocks were found."""
     thought: str
     actions: list[str]
-    """Trimmed, non-empty, at most max_actions."""
+    """Trimmed, non-empty, at most max_actions; of free text the answer as it is, unless it is blank."""
     num_cut: int
     """Actions beyond max_actions."""
     is_lenient_valid: bool = False
-    """Read leniently, all actions (and at least one) are known."""
+    """Read leniently, all actions (and at least one) are known; of free text, there is one."""
 
 
 def parse_reply(
@@ -44,6 +44,7 @@ def parse_reply(
     special_strings: tuple[str, ...] = (),
     known: Collection[str] = (),
     is_lenient: bool = False,
+    is_free_text: bool = False,
 ) -> ParsedReply:
     """The thought and the actions of a reply.
 
@@ -54,13 +55,18 @@ def parse_reply(
 
     `known` holds the names of the actions in lower case. With `is_lenient` an answer that names unknown actions is read
     a second time, see `lenient_names`. The first reading in which all actions are known counts; where there is none,
-    the first with a known action.
+    the first with a known action. With `is_free_text` nothing is split: the answer block is the one action.
     """
     blocks = _think_and_answer(text) if enable_think else _answer_only(text)
     if blocks is None:
         return ParsedReply(False, "", [], 0)
     markers = (*THINK, *ANSWER, *special_strings)
-    thought, answer = (_without(part, markers).strip() for part in blocks)
+    thought, answer = (_without(part, markers) for part in blocks)
+    thought = thought.strip()
+    if is_free_text:
+        texts = [answer] if answer.strip() else []
+        return ParsedReply(True, thought, texts, 0, bool(texts))
+    answer = answer.strip()
     readings = [[name for piece in answer.split(action_sep) if (name := piece.strip())]]
 
     def num_unknown(names: Sequence[str]) -> int:

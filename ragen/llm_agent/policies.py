@@ -52,12 +52,13 @@ def scripted_policy(config: Config, environments: EsManager, *, noise: float, se
         seat, rng = environments.seats[request.session], Rng(seed, "teacher", request.seed)
         num_actions = min(agent.max_actions_per_turn, seat.num_actions_left)
         # The random policy needs no plan: a solver may search for a while.
-        plan = seat.solve() if noise < 1 else [None]
+        num_actions = 1 if seat.is_free_text else num_actions
+        plan = seat.plan() if noise < 1 else [""]
         if plan and rng.random() >= noise:
             actions = plan[:num_actions]
         else:
-            actions = [rng.choice(list(seat.actions)) for _ in range(num_actions)]
-        answer = f" {agent.action_sep} ".join(seat.actions[action] for action in actions) + "</answer>"
+            actions = seat.sample(rng, num_actions)
+        answer = f" {agent.action_sep} ".join(actions) + "</answer>"
         return f"{seat.hint() or STUCK}</think><answer>{answer}" if agent.enable_think else answer
 
     return reply
@@ -82,6 +83,13 @@ def play_replies(
     proxy = build_proxy(config, engine, chat)
     params = sampling_params(config, chat, is_validation=False)
     return proxy.rollout(environments, RolloutPlan(base_seed=base_seed, noise_seed=seed, params=params))
+
+
+def has_random(environments: EsManager, tag: str) -> bool:
+    """Whether chance can play a tag: an environment of free text must offer a random answer."""
+    seat = next(seat for seat in environments.seats if seat.tag == tag)
+    seat.reset(seat.seed)
+    return bool(seat.error) or bool(seat.sample(Rng(0, "random"), 1))
 
 
 def has_solver(environments: EsManager, tag: str) -> bool:

@@ -2,36 +2,71 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from ragen.config.schema import AgentProxyConfig
 from ragen.llm_agent.es_manager import Seat
 from ragen.llm_agent.parsing import ANSWER, THINK, parse_reply
 from ragen.seeding import Rng
+from ragen.text import shorten
 from ragen.types import Turn
 
 ASSISTANT = "You are a helpful assistant."
-INVALID_NOTE = "Your last answer had no usable action."
-FORMATS = {
-    True: "<think>your thoughts</think><answer>your actions</answer>",
-    False: "<answer>your actions</answer>",
-}
-"""enable_think -> the required form of a reply."""
 LONGEST_EXAMPLE = 3
 """Most actions of the example answer."""
+LONGEST_SUMMARY = 200
+"""Characters of a free-text answer in the summary of earlier turns."""
+
+
+@dataclass(frozen=True, slots=True)
+class Words:
+    """What a prompt calls an answer."""
+
+    one: str
+    many: str
+    content: str
+    """What stands in the answer block."""
+    unusable: str
+    """What is said of a turn without effect."""
+    invalid_note: str
+
+    def form(self, enable_think: bool) -> str:
+        """The required form of a reply."""
+        thought = "your thoughts".join(THINK) if enable_think else ""
+        return thought + self.content.join(ANSWER)
+
+
+INVALID_NOTE = "Your last answer had no usable action."
+ACTIONS = Words("action", "actions", "your actions", "no usable action", INVALID_NOTE)
+TEXTS = Words("answer", "answers", "your answer", "no answer", "Your last reply had no answer in the required form.")
+
+
+def words_of(seat: Seat) -> Words:
+    return TEXTS if seat.is_free_text else ACTIONS
 
 
 def system_message(seat: Seat, agent: AgentProxyConfig) -> str:
-    """The task, the symbols, the actions and the budget."""
-    names = ", ".join(seat.actions.values())
-    budget = seat.spec.max_actions_per_traj
-    if budget == 1:
-        limits = "You have 1 action."
-    elif agent.max_actions_per_turn == 1:
-        limits = f"You have {budget} actions, one per answer."
+    """The task, the symbols, the actions and the budget; or what the environment says instead."""
+    instruction = seat.spec.env_instruction.strip()
+    if seat.system_prompt.strip():
+        lines = [seat.system_prompt.strip(), instruction]
     else:
-        most = agent.max_actions_per_turn
-        limits = f"You have {budget} actions, at most {most} per answer, separated by {agent.action_sep}."
-    lines = [ASSISTANT, seat.spec.env_instruction.strip(), seat.notes.strip(), f"Actions: {names}. {limits}"]
+        lines = [ASSISTANT, instruction, seat.notes.strip(), limits(seat, agent)]
     return "\n".join(line for line in lines if line)
+
+
+def limits(seat: Seat, agent: AgentProxyConfig) -> str:
+    """What may be answered, and how often: "Actions: Up, Down. You have 4 actions, one per answer."."""
+    words, budget = words_of(seat), seat.spec.max_actions_per_traj
+    names = "" if seat.actions is None else f"Actions: {', '.join(seat.actions.values())}. "
+    if budget == 1:
+        return f"{names}You have 1 {words.one}."
+    if seat.is_free_text:
+        return f"You have {budget} {words.many}."
+    if agent.max_actions_per_turn == 1:
+        return f"{names}You have {budget} actions, one per answer."
+    most = agent.max_actions_per_turn
+    return f"{names}You have {budget} actions, at most {most} per answer, separated by {agent.action_sep}."
 
 
 def reply_form(seat: Seat, agent: AgentProxyConfig) -> str:
@@ -40,12 +75,17 @@ def reply_form(seat: Seat, agent: AgentProxyConfig) -> str:
     With the actions Right and Down drawn for the level: "<answer>your actions</answer>, for example
     <answer>Right || Down</answer>,".
     """
-    form = FORMATS[agent.enable_think]
-    actions = example_actions(seat, agent) if agent.example_answer else []
-    if not actions:
+    form = words_of(seat).form(agent.enable_think)
+    answer = example_answer(seat, agent) if agent.example_answer else ""
+    if not answer:
         return form
     thought = "...".join(THINK) if agent.enable_think else ""
-    return f"{form}, for example {thought}{f' {agent.action_sep} '.join(actions).join(ANSWER)},"
+    return f"{form}, for example {thought}{answer.join(ANSWER)},"
+
+
+def example_answer(seat: Seat, agent: AgentProxyConfig) -> str:
+    """A finished answer: the environment's own, or actions of the level; empty where there is none."""
+    return seat.example if seat.is_free_text else f" {agent.action_sep} ".join(example_actions(seat, agent))
 
 
 def example_actions(seat: Seat, agent: AgentProxyConfig) -> list[str]:
@@ -54,7 +94,8 @@ def example_actions(seat: Seat, agent: AgentProxyConfig) -> list[str]:
     Two or three where an answer may hold as many, so that the separator is seen; none where no name can be answered
     with, because it holds the separator or a tag.
     """
-    usable = [name.strip() for name in seat.actions.values() if _can_be_answered(name.strip(), agent.action_sep)]
+    names = (seat.actions or {}).values()
+    usable = [name.strip() for name in names if _can_be_answered(name.strip(), agent.action_sep)]
     if not usable:
         return []
     rng = Rng(seat.seed, "example")
@@ -70,28 +111,36 @@ def _can_be_answered(name: str, action_sep: str) -> bool:
 
 def user_message(seat: Seat, turns: list[Turn], agent: AgentProxyConfig) -> str:
     """What the agent is told before its next reply: the last reward, the state, the actions left, the form."""
-    lines = []
+    words, lines = words_of(seat), []
     if turns:
         lines.append(f"Reward: {_number(turns[-1].reward)}")
         if not turns[-1].executed:
-            lines.append(INVALID_NOTE)
+            lines.append(words.invalid_note)
     lines += [
         f"Turn {len(turns) + 1}",
         "State:",
         seat.observation,
-        f"Actions left: {seat.num_actions_left}. Reply with {reply_form(seat, agent)} "
-        f"in at most {seat.spec.max_tokens} tokens.",
+        f"{words.many.capitalize()} left: {seat.num_actions_left}. Reply with {reply_form(seat, agent)} "
+        f"in at most {seat.max_tokens} tokens.",
     ]
     return "\n".join(lines)
 
 
-def summary(turns: list[Turn], *, first: int, action_sep: str) -> str:
+def summary(turns: list[Turn], seat: Seat, *, first: int, action_sep: str) -> str:
     """Earlier turns in one line each, for prompts that do not show them; `first` is the number of the first one."""
     lines = [
-        f"Turn {number}: {f' {action_sep} '.join(turn.executed) or 'no usable action'}, reward {_number(turn.reward)}"
+        f"Turn {number}: {_done(turn, seat, action_sep)}, reward {_number(turn.reward)}"
         for number, turn in enumerate(turns, start=first)
     ]
     return "\n".join(["Earlier turns:", *lines]) if lines else ""
+
+
+def _done(turn: Turn, seat: Seat, action_sep: str) -> str:
+    """What a turn did, in one line."""
+    done = f" {action_sep} ".join(turn.executed)
+    if seat.is_free_text:
+        done = " ".join(shorten(done, LONGEST_SUMMARY).split())
+    return done or words_of(seat).unusable
 
 
 def _number(value: float) -> str:

@@ -23,7 +23,7 @@ from ragen.errors import ConfigError, MissingExtra
 from ragen.llm_agent.build import build_chat
 from ragen.llm_agent.ctx_manager import to_samples
 from ragen.llm_agent.es_manager import EsManager
-from ragen.llm_agent.policies import play_policy
+from ragen.llm_agent.policies import has_random, play_policy
 from ragen.sft.config import SftConfig
 from ragen.tracking.console import progress
 from ragen.types import Episode, Sample, Turn
@@ -80,6 +80,10 @@ class Demonstrator:
             seats = EnvConfigsConfig(tags=(chunk.tag,), n_groups=(chunk.num_levels,))
             env_set = EnvSetConfig(env_groups=chunk.num_levels, group_size=1, env_configs=seats)
             self.environments[size] = EsManager(env_set, self.config.custom_envs)
+            if self.noise and not has_random(self.environments[size], chunk.tag):
+                raise ConfigError(
+                    f"sft.noise={self.noise:g}: {chunk.tag} offers no random answer (sample_text). Set sft.noise=0."
+                )
         environments = self.environments[size]
         is_wanted = []
         for seat in environments.reset(chunk.first_seed):

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 
 from ragen.config.schema import Config, EnvSetConfig, EnvTag
 from ragen.llm_agent.es_manager import EsManager
-from ragen.llm_agent.policies import OutOfTime, has_solver, play_replies, scripted_policy, silence, until
+from ragen.llm_agent.policies import OutOfTime, has_random, has_solver, play_replies, scripted_policy, silence, until
 from ragen.text import safe
 from ragen.tracking.rundir import PREFLIGHT, RunDir, write_atomic
 from ragen.trainer.earnings import MODEL, RANDOM, SILENT, SOLVER, TagEarnings, break_even_line, compare, table, warning
@@ -38,6 +38,16 @@ class Played:
     """What an environment raised; nothing was played after that."""
     is_cut: bool = False
     """The time was over before all levels were played."""
+    no_chance: tuple[str, ...] = ()
+    """Tags that no random policy can play."""
+
+    def notes(self, limit_s: float) -> list[str]:
+        """What was not played, a line each."""
+        lines = [time_note(self, limit_s)] if self.is_cut else []
+        return lines + [
+            f"{tag} has no random line: its environment offers no random answer (sample_text)."
+            for tag in self.no_chance
+        ]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -74,7 +84,7 @@ class Preflight:
 def preflight(config: Config, model: Sequence[Episode] = (), *, limit_s: float = LIMIT_S) -> Preflight:
     """Play the references and compare them, with the episodes of the model where there are some."""
     played = play_references(config, limit_s=limit_s)
-    notes = [time_note(played, limit_s)] if played.is_cut else []
+    notes = played.notes(limit_s)
     if played.fault:
         first_line = played.fault.splitlines()[0]
         notes.append(f"The preflight was ended by an environment: {safe(first_line, MAX_ERROR)}")
@@ -143,9 +153,14 @@ def _play_part(config: Config, levels: EnvSetConfig, base_seed: int, deadline: f
     environments = EsManager(levels, config.custom_envs)
     try:
         for policy in (SILENT, RANDOM, SOLVER):
-            tags = levels.env_configs.tags
-            if policy == SOLVER and not (tags := [tag for tag in tags if has_solver(environments, tag)]):
-                return
+            tags = list(levels.env_configs.tags)
+            if policy == SOLVER:
+                tags = [tag for tag in tags if has_solver(environments, tag)]
+            elif policy == RANDOM:
+                tags = [tag for tag in tags if has_random(environments, tag)]
+                played.no_chance = tuple(tag for tag in levels.env_configs.tags if tag not in tags)
+            if not tags:
+                continue
             tries = scripted_policy(config, environments, noise=float(policy == RANDOM), seed=config.seed.val)
             reply = until(deadline, silence if policy == SILENT else tries)
             episodes = play_replies(config, environments, reply, base_seed=base_seed, seed=config.seed.val)

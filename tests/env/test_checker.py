@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 
 from ragen.env import REGISTRY, Env, StepResult, check_env, make_env
+from ragen.seeding import Rng
+from tests.env.text_envs import Echo, Polite
 
 VARIANTS = [
     *((env_type, {}, env_type in ("frozen_lake", "gymnasium")) for env_type in REGISTRY),
@@ -16,6 +18,7 @@ VARIANTS = [
     ("sokoban", {"num_boxes": 1, "observation_format": "grid_coord"}, False),
     ("sokoban", {"dim_x": 8, "dim_y": 8, "num_boxes": 2, "search_depth": 10, "observation_format": "coord"}, False),
     ("frozen_lake", {"is_slippery": False}, False),
+    ("countdown", {"num_numbers": 4, "max_steps": 1}, False),
     ("frozen_lake", {"success_rate": 1.0, "observation_format": "grid_coord"}, False),
 ]
 
@@ -191,5 +194,91 @@ def test_a_good_environment_passes():
     ],
 )
 def test_a_broken_promise_is_named(broken: type[CountingEnv], reason: str):
+    with pytest.raises(AssertionError, match=reason):
+        check_env(broken, seeds=[0])
+
+
+# --- free text ------------------------------------------------------------------------------------------------------
+
+
+class Frail(Echo):
+    """Cannot bear a long number."""
+
+    def step(self, action: str) -> StepResult:
+        return super().step(str(int(action)) if action.startswith("9" * 100) else action)
+
+
+class BadExample(Echo):
+    def example_answer(self) -> str:
+        return "# no"
+
+
+class OtherExample(Echo):
+    def reset(self, seed: int, member: int = 0) -> str:
+        self.member = member
+        return super().reset(seed, member)
+
+    def example_answer(self) -> str:
+        return f"member {self.member}"
+
+
+class WrongText(Polite):
+    def solve(self) -> list[Any] | None:
+        return ["open"]
+
+
+class Rambling(Echo):
+    def sample_text(self, rng: Rng) -> Any:
+        return 7
+
+
+class TooLong(Echo):
+    max_tokens = 0  # type: ignore[assignment]
+
+
+class Twofold(Echo):
+    def step(self, action: str) -> StepResult:
+        result = super().step(action)
+        object.__setattr__(result, "is_done", not result.is_done)
+        return result
+
+
+class SaltedSteps(Echo):
+    """Its first texts are those of every process, its later ones are not."""
+
+    def render(self) -> str:
+        return f"{len(self.heard)} {hash('later') if self.heard else ''}"
+
+
+class Unpicklable(Echo):
+    def step(self, action: str) -> StepResult:
+        class Local(float):
+            pass
+
+        result = super().step(action)
+        result.info["mood"] = Local(1.0)
+        return result
+
+
+@pytest.mark.parametrize("good", [Echo, Polite])
+def test_a_good_environment_of_free_text_passes(good: type[Echo]):
+    check_env(good, seeds=[0, 1])
+
+
+@pytest.mark.parametrize(
+    "broken, reason",
+    [
+        (Frail, "Exceeds the limit"),
+        (BadExample, "example answer '# no' of seed 0 is reported as invalid"),
+        (OtherExample, "texts of the prompt of member 1 differ"),
+        (WrongText, "does not end with success"),
+        (Rambling, "sample_text returned 7"),
+        (TooLong, "max_tokens is 0: expected a number of tokens"),
+        (Twofold, "is_done True, terminated False and truncated False"),
+        (SaltedSteps, "other texts in a fresh process"),
+        (Unpicklable, "pickle"),
+    ],
+)
+def test_a_broken_promise_of_free_text_is_named(broken: type[Echo], reason: str):
     with pytest.raises(AssertionError, match=reason):
         check_env(broken, seeds=[0])

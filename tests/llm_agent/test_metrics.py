@@ -123,6 +123,7 @@ def test_the_ledger_counts_everything_that_was_cut():
     assert ledger == {
         "truncation/turn_cap": 1,
         "truncation/action_budget": 1,
+        "truncation/env_limit": 0,
         "truncation/context": 1,
         "truncation/first_prompt": 0,
         "truncation/dropped_turns": 4,

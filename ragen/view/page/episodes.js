@@ -5,7 +5,7 @@ import { html, useEffect } from "app/html.js";
 import { Crumbs, Problem, Tabs, Wait } from "app/parts.js";
 import { link, replace } from "app/router.js";
 
-const STATUSES = ["solved", "failed", "out_of_turns", "out_of_actions", "context_full", "env_error", "env_timeout", "engine_error"];
+const STATUSES = ["solved", "failed", "truncated", "out_of_turns", "out_of_actions", "context_full", "env_error", "env_timeout", "engine_error"];
 const COLUMNS = [
   ["step", "Step"], ["tag", "Environment"], ["group", "Group"], ["member", "Member"], ["seed", "Seed"], ["status", "Status"],
   ["reward", "Reward"], ["penalty", "Penalty"], ["turns", "Turns"], ["actions", "Actions"], ["tokens", "Tokens"],
