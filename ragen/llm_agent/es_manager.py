@@ -125,7 +125,11 @@ class Seat:
     def plan(self) -> list[str] | None:
         """A shortest solution from the current state as an answer spells it; None where there is none."""
         plan = self.solve()
-        return plan if plan is None or self.actions is None else [self.actions[action] for action in plan]
+        return None if plan is None else self.spell(plan)
+
+    def spell(self, actions: Sequence[Any]) -> list[str]:
+        """Actions that `step` takes, as an answer names them."""
+        return list(actions) if self.actions is None else [self.actions[action] for action in actions]
 
     def solve(self) -> list[Any] | None:
         """Action ids, or texts, of a shortest solution from the current state; None where there is none."""

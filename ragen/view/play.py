@@ -144,7 +144,13 @@ class Session:
         [found] = self.seat.calls.run([work])
         if isinstance(found, Exception):
             raise RagenError(f"The solver failed: {self.seat.calls.describe(found)}")
-        return None if found is None else [self.seat.actions[action] for action in found]
+        return None if found is None else self.seat.spell(found)
+
+    @property
+    def max_actions(self) -> int:
+        """Actions that the next answer may hold; of free text it is one."""
+        most = 1 if self.seat.is_free_text else self.config.agent_proxy.max_actions_per_turn
+        return min(most, max(1, self.seat.num_actions_left))
 
     def close(self) -> None:
         self.seat.calls.close([self.seat.env] if self.seat.env is not None else [])
@@ -163,10 +169,10 @@ class Session:
             "member": episode.member,
             "system": episode.system,
             "messages": self.messages,
-            "actions": list(seat.actions.values()),
+            "actions": list((seat.actions or {}).values()),
             "actions_left": seat.num_actions_left,
             "turns_left": agent.max_turn - len(episode.turns),
-            "max_actions": min(agent.max_actions_per_turn, max(1, seat.num_actions_left)),
+            "max_actions": self.max_actions,
             "action_sep": agent.action_sep,
             "has_thought": agent.enable_think,
             "prefix": forced_prefix(agent.enable_think),
@@ -192,14 +198,13 @@ def solve(level: Level) -> dict[str, Any]:
     session = Session(level)
     until = time.monotonic() + LIMIT_S
     try:
-        num_actions = session.config.agent_proxy.max_actions_per_turn
         while not session.is_over:
             plan = session.solution()
             if not plan:
                 is_first = not session.episode.turns
                 missing = "This environment has no solver, or the level no solution." if is_first else ""
                 return to_line(session.episode, settings_of(level.run)) | {"missing": missing}
-            session.say(session.reply_of(plan[: min(num_actions, session.seat.num_actions_left)]))
+            session.say(session.reply_of(plan[: session.max_actions]))
             if time.monotonic() > until:
                 raise RagenError(f"The solver takes more than {LIMIT_S:g} s.")
         return to_line(session.episode, settings_of(level.run)) | {"missing": ""}
