@@ -187,3 +187,17 @@ def test_what_can_be_played_begins_with_what_the_configuration_plays():
 def test_an_unknown_tag_names_itself():
     with pytest.raises(RagenError, match="Chess"):
         Session(Level(run=None, tag="Chess", seed=0))
+
+
+def test_free_text_is_played_and_solved_as_well():
+    """An answer is one text: no action is offered, and none is taken apart."""
+    level = Level(run=None, tag="Countdown", seed=7)
+    session = Session(level)
+    shown = session.to_json()
+    assert shown["actions"] == [] and shown["max_actions"] == 1 and "Target" in shown["messages"][-1]["content"]
+    [text] = session.solution() or []
+    session.say(session.reply_of([text]))
+    assert session.is_over and session.episode.turns[0].executed == [text]
+    session.close()
+    solved = solve(level)
+    assert (solved["status"], solved["missing"], solved["reward"]) == ("solved", "", 1)
