@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ragen.tracking import names
-from ragen.view.series import METRICS, number, read_lines, rows_of
+from ragen.view.series import METRICS, number, read_block, rows_of
 
 PREFIXES = (names.GRADIENTS, names.PREFILTER_GRADIENTS)
 MARKS = tuple(f'"{prefix}/'.encode() for prefix in PREFIXES)
@@ -18,7 +18,7 @@ def read_gradients(run: Path) -> dict[str, Any]:
     analyses: dict[str, list[dict[str, Any]]] = {prefix: [] for prefix in PREFIXES}
     offset, version, more = 0, "", True
     while more:
-        found = read_lines(run / METRICS, offset, version)
+        found = read_block(run / METRICS, offset, version)
         offset, version, more = found.offset, found.version, found.has_more
         for row in rows_of([line for line in found.lines if any(mark in line for mark in MARKS)]):
             for prefix in PREFIXES:

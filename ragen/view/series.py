@@ -22,10 +22,11 @@ LONGEST_READ = 16 * 2**20
 
 
 @dataclass(kw_only=True, slots=True)
-class Lines:
+class Block:
     """The whole lines of a file after an offset."""
 
-    lines: list[bytes]
+    content: bytes
+    """They and their ends."""
     offset: int
     """Where the next line begins."""
     version: str
@@ -35,13 +36,17 @@ class Lines:
     has_more: bool = False
     """The file went on when reading stopped."""
 
+    @property
+    def lines(self) -> list[bytes]:
+        return self.content.splitlines()
 
-def read_lines(path: Path, offset: int = 0, version: str = "") -> Lines:
+
+def read_block(path: Path, offset: int = 0, version: str = "") -> Block:
     """Whole lines from `offset` on; from the start where the file is not the one of `version`, or has shrunk."""
     try:
         file = path.open("rb")
     except FileNotFoundError:
-        return Lines(lines=[], offset=0, version="", is_reset=offset > 0)
+        return Block(content=b"", offset=0, version="", is_reset=offset > 0)
     except OSError as error:
         raise RagenError(f"{path.name} cannot be read: {error.strerror}.") from error
     with file:
@@ -54,13 +59,13 @@ def read_lines(path: Path, offset: int = 0, version: str = "") -> Lines:
             if file.read(1) != b"\n":  # replaced by one of other lines
                 is_reset, start = True, 0
                 file.seek(0)
-        content = file.read(LONGEST_READ)
+        content = file.read(min(LONGEST_READ, stat.st_size - start))
         end = content.rfind(b"\n") + 1
         if not end and len(content) == LONGEST_READ:  # one line that is longer
             content += file.read()
             end = content.rfind(b"\n") + 1
-    return Lines(
-        lines=content[:end].splitlines(),
+    return Block(
+        content=content if end == len(content) else content[:end],
         offset=start + end,
         version=now,
         is_reset=is_reset,
@@ -108,7 +113,7 @@ class Series:
 
 def read_series(run: Path, offset: int = 0, version: str = "") -> dict[str, Any]:
     """The rows after an offset, in the form of the API."""
-    found = read_lines(run / METRICS, offset, version)
+    found = read_block(run / METRICS, offset, version)
     series = Series()
     for row in rows_of(found.lines):
         series.add(row)

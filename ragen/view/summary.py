@@ -9,7 +9,7 @@ import re
 import threading
 import time
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -25,7 +25,7 @@ from ragen.tracking.lock import is_locked
 from ragen.tracking.rundir import PREFLIGHT, SFT_RECORD
 from ragen.tracking.validation import success_by_tag
 from ragen.view.folders import Entry
-from ragen.view.series import METRICS, number, read_lines, rows_of
+from ragen.view.series import METRICS, number, read_block, rows_of
 
 KILLED = "its process is gone, without a word about why: it was killed, or the machine went down"
 ROLLOUTS = (names.VALIDATION, names.GREEDY_VALIDATION, "sampled", "greedy")
@@ -35,11 +35,19 @@ SUCCESSES = "|".join((names.SUCCESS, *names.interval_ends(names.SUCCESS)))
 SUCCESS_ITEM = re.compile(rf'"(?:{"|".join(ROLLOUTS)})/[^"]*/(?:{SUCCESSES})":[^,}}]+'.encode())
 """The name of a success, or of an end of its interval, with its number: one of thousands of a line."""
 STEP_ITEM = re.compile(rb'"step":\s*\d+')
+PACE_ITEM = re.compile(rf'"{names.seconds("step")}":[^,}}]+'.encode())
 SECTION = re.compile(r"^(?=[^\s#-])", re.MULTILINE)
 """Where a key of the outermost level of a configuration begins."""
-SECTIONS = ("model_path", "algorithm", "trainer", "es_manager")
-"""Those that the list needs; of all of them that takes a quarter of the time."""
-ADVISING_S = 0.3
+KEY = re.compile(r"^(?=  [^\s#-])", re.MULTILINE)
+"""Where one of the next level begins, in the form that runs write."""
+SECTIONS = {
+    "model_path": (),
+    "algorithm": ("adv_estimator",),
+    "trainer": ("total_training_steps", "project_name"),
+    "es_manager": ("train", "val"),
+}
+"""Those that the list needs, and which of their keys: reading all takes many times as long."""
+ADVISING_S = 0.1
 """Seconds of a list that are spent on advisories."""
 RECENT = 10
 """Steps over which the speed is taken."""
@@ -91,42 +99,59 @@ class Digest:
     def update(self) -> None:
         more = True
         while more:
-            found = read_lines(self.path, self.offset, self.version)
+            found = read_block(self.path, self.offset, self.version)
             if found.is_reset or not found.version:
                 self.curves, self.rollout = {}, ""
                 self.recent.clear()
             self.offset, self.version, more = found.offset, found.version, found.has_more
-            self.recent.extend(found.lines)
-            for line in found.lines:
-                if slim := successes_in(line, self.rollout):
-                    for row in rows_of([slim]):
-                        self._add(row)
+            self._extend(found.content)
+            self.recent.extend(items_in(line, PACE_ITEM) for line in last_lines(found.content, RECENT))
         rows = list(rows_of(list(self.recent)))
         seconds = [value for row in rows if (value := number(row.get(STEP_SECONDS)))]
         self.step, self.pace = rows[-1]["step"] if rows else None, fmean(seconds) if seconds else None
 
-    def _add(self, row: Mapping[str, Any]) -> None:
+    def _extend(self, content: bytes) -> None:
+        """Add the successes of some lines: of the rollout that is known, or of the first that has any."""
         for rollout in [self.rollout] if self.rollout else ROLLOUTS:
-            for tag, found in _successes(row, self.levels, rollout).items():
-                self.rollout = rollout
-                curve = self.curves.setdefault(tag, Curve())
-                curve.steps.append(row["step"])
-                curve.success.append(number(found.success.mean))
-                curve.low.append(number(found.success.low))
-                curve.high.append(number(found.success.high))
+            for row in rows_of([items_in(line, SUCCESS_ITEM) for line in lines_with(content, MARKS[rollout])]):
+                self._add(row, rollout)
             if self.rollout:
                 return
 
+    def _add(self, row: Mapping[str, Any], rollout: str) -> None:
+        for tag, found in _successes(row, self.levels, rollout).items():
+            self.rollout = rollout
+            curve = self.curves.setdefault(tag, Curve())
+            curve.steps.append(row["step"])
+            curve.success.append(number(found.success.mean))
+            curve.low.append(number(found.success.low))
+            curve.high.append(number(found.success.high))
 
-def successes_in(line: bytes, rollout: str = "") -> bytes:
-    """The line without what the list does not need, which is faster than reading all of it; empty without a success.
+
+def lines_with(content: bytes, mark: bytes) -> Iterator[bytes]:
+    """The lines in which a mark stands, without a look at the others: (b"a1\\nb\\na2\\n", b"a") -> b"a1", b"a2" """
+    at = content.find(mark)
+    while at >= 0:
+        end = content.index(b"\n", at)
+        yield content[content.rfind(b"\n", 0, at) + 1 : end]
+        at = content.find(mark, end)
+
+
+def last_lines(content: bytes, count: int) -> list[bytes]:
+    """(b"a\\nb\\nc\\n", 2) -> [b"b", b"c"]"""
+    start = len(content)
+    for _ in range(count + 1):
+        start = content.rfind(b"\n", 0, max(0, start))
+    return content[start + 1 :].splitlines()
+
+
+def items_in(line: bytes, item: re.Pattern[bytes]) -> bytes:
+    """The step of a line and the items of a kind, which is faster than reading all of it; no row without a step.
 
     b'{"step":3,"a":1.0,"val-env/A/success":0.5}' -> b'{"step":3,"val-env/A/success":0.5}'
     """
-    if not any(mark in line for mark in ([MARKS[rollout]] if rollout else MARKS.values())):
-        return b""
-    found, step = SUCCESS_ITEM.findall(line), STEP_ITEM.search(line)
-    return b"{%b}" % b",".join([step[0], *found]) if found and step else b""
+    step = STEP_ITEM.search(line)
+    return b"{%b}" % b",".join([step[0], *item.findall(line)]) if step else b""
 
 
 def _successes(row: Mapping[str, Any], levels: Mapping[str, int], rollout: str) -> Mapping[str, Any]:
@@ -169,9 +194,20 @@ def read_facts(run: Path) -> Facts:
 
 
 def sections_of(config: str) -> str:
-    """The sections of a configuration that the list needs."""
-    wanted = tuple(f"{name}:" for name in SECTIONS)
-    return "".join(part for part in SECTION.split(config) if part.startswith(wanted)) or "{}"
+    """What the list needs of a configuration.
+
+    The sections model_path, data and trainer (project_name, logger) -> model_path and trainer (project_name)
+    """
+    found = ((name, part) for part in SECTION.split(config) for name in SECTIONS if part.startswith(f"{name}:"))
+    return "".join(_keys_of(part, SECTIONS[name]) for name, part in found) or "{}"
+
+
+def _keys_of(section: str, wanted: Sequence[str]) -> str:
+    """A section with some of its keys; all of it where it stands on one line."""
+    head, *keys = KEY.split(section)
+    if head.count("\n") > 1 or not keys:
+        return section
+    return head + "".join(key for key in keys if key.startswith(tuple(f"  {name}:" for name in wanted)))
 
 
 def _texts(values: Any) -> list[str]:

@@ -9,7 +9,16 @@ import pytest
 from ragen.tracking.lock import run_lock
 from ragen.tracking.rundir import RunDir
 from ragen.view.folders import Folders
-from ragen.view.summary import KILLED, Summaries, card, sections_of, successes_in
+from ragen.view.summary import (
+    KILLED,
+    SUCCESS_ITEM,
+    Summaries,
+    card,
+    items_in,
+    last_lines,
+    lines_with,
+    sections_of,
+)
 from tests.view.runs import write_run
 
 
@@ -130,11 +139,30 @@ def test_a_list_does_not_wait_for_all_advisories(tmp_path, monkeypatch):
 
 def test_of_a_line_only_the_successes_are_read():
     line = b'{"step":3,"a":1.0,"val-env/A/success":0.5,"val-env/A/success_low":0.25,"val-env/A/pass@1":0.5}'
-    assert successes_in(line) == b'{"step":3,"val-env/A/success":0.5,"val-env/A/success_low":0.25}'
-    assert successes_in(b'{"step":3,"train/A/success":0.5}') == b""
+    assert items_in(line, SUCCESS_ITEM) == b'{"step":3,"val-env/A/success":0.5,"val-env/A/success_low":0.25}'
+    assert items_in(b'{"train/A/success":0.5}', SUCCESS_ITEM) == b""
+
+
+def test_lines_are_found_by_a_mark_and_from_the_end():
+    assert list(lines_with(b"a1a\nb\na2\n", b"a")) == [b"a1a", b"a2"]
+    assert list(lines_with(b"", b"a")) == []
+    assert last_lines(b"a\nb\nc\n", 2) == [b"b", b"c"]
+    assert last_lines(b"a\nb\n", 5) == [b"a", b"b"]
+    assert last_lines(b"", 2) == []
+
+
+def test_a_run_that_validates_greedily_alone_shows_that(tmp_path):
+    run = RunDir(tmp_path / "a")
+    run.log(0, {"sampled/A/success": 0.1, "timing_s/step": 2.0})
+    run.log(1, {"val-env-greedy/A/success": 0.5, "timing_s/step": 4.0})
+    row = rows(tmp_path)["a"]
+    assert (row["validation"]["A"]["success"], row["seconds_per_step"], row["step"]) == ([0.5], 3.0, 1)
 
 
 def test_of_a_configuration_only_the_needed_sections_are_read():
-    config = "model_path: x  # a: b\nactor:\n  trainer: 1\ntrainer:  # c\n  a: 1\n\n# d\n  b: 2\n"
-    assert sections_of(config) == "model_path: x  # a: b\ntrainer:  # c\n  a: 1\n\n# d\n  b: 2\n"
+    config = (
+        "model_path: x  # a: b\nactor:\n  trainer: 1\ntrainer:  # c\n  project_name: 1\n    deep: 1\n\n# d\n  b: 2\n"
+    )
+    assert sections_of(config) == "model_path: x  # a: b\ntrainer:  # c\n  project_name: 1\n    deep: 1\n\n# d\n"
+    assert sections_of("trainer: {project_name: 1, b: 2}\n") == "trainer: {project_name: 1, b: 2}\n"
     assert sections_of("other: 1\n") == "{}"
