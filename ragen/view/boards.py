@@ -19,6 +19,11 @@ SYMBOLS: dict[str, type] = {"sokoban": SokobanSymbols, "frozen_lake": FrozenLake
 LARGEST = 64
 """Cells of a side."""
 GRID = "Grid:\n"
+SIZE = re.compile(r"Board: (?P<rows>\d{1,3}) rows, (?P<columns>\d{1,3}) columns\n")
+LISTED = re.compile(r"^([A-Z][a-z ]{0,30}): ([(), \d]+)$", re.MULTILINE)
+CELL = re.compile(r"\((\d{1,3}), (\d{1,3})\)")
+PLURALS = {"targets": "target", "boxes": "box", "boxes_on_target": "box_on_target", "holes": "hole"}
+GROUND = {"sokoban": "floor", "frozen_lake": "frozen"}
 ARMS = re.compile(r"two arms[:,] (?P<first>[^.]{1,80}?) and (?P<second>[^.]{1,80}?)\.")
 PULLED = re.compile(r"You pulled (?P<arm>[^.]{1,80}?) and got (?P<points>-?[\d.e+-]+) points")
 
@@ -34,6 +39,8 @@ def frame_of(episode: Episode, observation: str, settings: Mapping[str, Any]) ->
 
 def board(episode: Episode, observation: str, settings: Mapping[str, Any]) -> Frame | None:
     """Rows of kinds of cells; None where the observation shows no grid, or another one."""
+    if (size := SIZE.match(observation)) and GRID not in observation:
+        return listed(episode, observation[size.end() :], int(size["rows"]), int(size["columns"]))
     names = symbols_of(episode, settings)
     grid = observation.rpartition(GRID)[2].strip("\n")
     lines = grid.split("\n")
@@ -41,6 +48,25 @@ def board(episode: Episode, observation: str, settings: Mapping[str, Any]) -> Fr
     if not is_grid or not set(grid) - {"\n"} <= names.keys():
         return None
     return {"kind": episode.env_type, "rows": [[names[symbol] for symbol in line] for line in lines]}
+
+
+def listed(episode: Episode, text: str, rows: int, columns: int) -> Frame | None:
+    """A board from coordinates alone; what they leave out (walls of Sokoban) looks like its plain ground.
+
+    Targets: (3, 1), (4, 2) -> cells of the kind target
+    """
+    if not (0 < rows <= LARGEST and 0 < columns <= LARGEST):
+        return None
+    cells = [[GROUND[episode.env_type]] * columns for _ in range(rows)]
+    kinds = {field.name for field in dataclasses.fields(SYMBOLS[episode.env_type])}
+    for heading, places in LISTED.findall(text):
+        name = heading.lower().replace(" ", "_")
+        kind = PLURALS.get(name, name)
+        for row, column in (map(int, found) for found in CELL.findall(places)):
+            # Holes are listed behind the player that may stand in one of them.
+            if kind in kinds and row < rows and column < columns and not cells[row][column].startswith("player"):
+                cells[row][column] = kind
+    return {"kind": episode.env_type, "rows": cells}
 
 
 def symbols_of(episode: Episode, settings: Mapping[str, Any]) -> dict[str, str]:

@@ -16,6 +16,30 @@ def test_a_board_has_a_cell_for_every_symbol(env_type, form):
     assert frame["rows"] == [[env.kind(cell) for cell in row] for row in env.cells]
 
 
+@pytest.mark.parametrize("env_type", ["sokoban", "frozen_lake"])
+def test_coordinates_alone_make_a_board_without_walls(env_type):
+    env = make_env(env_type, {"observation_format": "coord"})
+    observation = env.reset(3)
+    for action in (None, *env.actions):
+        observation = observation if action is None else env.step(action).observation
+        shown = [["floor" if kind == "wall" else kind for kind in map(env.kind, row)] for row in env.cells]
+        assert frame_of(episode(env_type=env_type), observation, {}) == {"kind": env_type, "rows": shown}
+        if env.is_done:
+            return
+
+
+@pytest.mark.parametrize(
+    "text", ["Board: 999 rows, 1 columns\nPlayer: (0, 0)", "Board: 0 rows, 0 columns\nGoal: (1, 1)"]
+)
+def test_a_board_that_is_too_large_or_empty_stays_text(text):
+    assert frame_of(episode(), text, {}) == {"kind": "text", "text": text}
+
+
+def test_cells_outside_a_board_and_unknown_names_are_left_out():
+    text = "Board: 1 rows, 2 columns\nGoal: (0, 1), (7, 7)\nDragons: (0, 0)\n<b>: (0, 0)"
+    assert frame_of(episode(), text, {})["rows"] == [["frozen", "goal"]]
+
+
 def test_symbols_are_those_of_the_run():
     symbols = {"player": "A", "frozen": ".", "goal": "@"}
     settings = {"custom_envs": {"FrozenLake": {"env_config": {"symbols": symbols}}}}

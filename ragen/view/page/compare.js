@@ -1,4 +1,4 @@
-// Several runs in the same charts: each as a line, or those that differ in their seed alone as mean and range.
+// Several runs in the same charts: each as a line, or those that differ in their seed alone as mean and interval.
 import { get, runPath } from "app/api.js";
 import { AnyMetric, Question, useGlossary } from "app/charts.js";
 import { interval, share, visible } from "app/format.js";
@@ -8,6 +8,7 @@ import { questions, tagsOf } from "app/questions.js";
 import { link, replace } from "app/router.js";
 import { written } from "app/run.js";
 import { axisOf, useTables } from "app/series.js";
+import { student } from "app/statistics.js";
 
 // Keys in which seeds of the same experiment differ.
 const OWN = /(^|\.)(seed(\..*)?|default_local_dir|experiment_name|.*_seed)$/;
@@ -29,6 +30,23 @@ export function differences(runs) {
   const keys = [...new Set(runs.flatMap((run) => Object.keys(run.config ?? {})))].sort();
   return keys.map((key) => [key, runs.map((run) => run.config?.[key])])
     .filter(([, values]) => new Set(values.map((value) => JSON.stringify(value))).size > 1);
+}
+
+// {tag: {random: 0.2, solver: 1}} of all runs; where they differ, each with the names of its runs.
+export function referencesOf(runs) {
+  const merged = {};
+  for (const tag of new Set(runs.flatMap((run) => Object.keys(run.references ?? {})))) {
+    merged[tag] = {};
+    for (const policy of ["random", "solver"]) {
+      const having = runs.filter((run) => typeof run.references?.[tag]?.[policy] === "number");
+      const values = [...new Set(having.map((run) => run.references[tag][policy]))];
+      for (const value of values) {
+        const names = having.filter((run) => run.references[tag][policy] === value).map((run) => visible(run.name));
+        merged[tag][values.length === 1 ? policy : `${policy}, ${names.join(", ")}`] = value;
+      }
+    }
+  }
+  return merged;
 }
 
 // The values of several tables over the x of all of them.
@@ -55,11 +73,11 @@ export function overlaid(title, name, groups, tables, axis, options = {}) {
   const series = groups.map((group, i) => {
     const own = columns.slice(first, (first += group.length));
     const perStep = x.map((_, k) => known(own.map((column) => column[k])));
-    const of = (summary) => perStep.map((values) => (values.length ? summary(values) : null));
-    const isBand = group.length > 1;
+    const ends = perStep.map((values) => (values.length ? student(values, options.range) : { mean: null, low: null, high: null }));
+    const isBand = ends.some((end) => end.low !== null);
     return {
-      label: labelOf(group), name, colour: i, values: of((values) => values.reduce((a, b) => a + b, 0) / values.length),
-      low: isBand ? of((values) => Math.min(...values)) : null, high: isBand ? of((values) => Math.max(...values)) : null,
+      label: labelOf(group), name, colour: i, values: ends.map((end) => end.mean),
+      low: isBand ? ends.map((end) => end.low) : null, high: isBand ? ends.map((end) => end.high) : null,
     };
   }).filter((one) => known(one.values).length);
   return { ...options, title, x, series };
@@ -106,7 +124,7 @@ export function Compare({ ids, search }) {
   const sections = useMemo(() => {
     const present = Object.values(tables);
     const tags = [...new Set(present.flatMap(tagsOf))].sort();
-    return questions(tags, runs?.[0]?.references).map((question) => ({
+    return questions(tags, referencesOf(runs ?? [])).map((question) => ({
       ...question,
       plots: question.charts.flatMap((chart) => {
         const alone = chart.series.length === 1;
@@ -128,7 +146,7 @@ export function Compare({ ids, search }) {
     <div class="toolbar">
       <${Choice} label="Over" options=${{ step: "Step", time: "Time", tokens: "Tokens" }} value=${axis} onChange=${(value) => set({ x: value === "step" ? "" : value })} />
       <${Choice} label="Draw" options=${{ runs: "Runs", seeds: "Seeds as bands" }} value=${mode} onChange=${(value) => set({ as: value === "runs" ? "" : value })} />
-      <span class="hint muted">${mode === "seeds" ? "Mean of the runs that differ in seeds alone, and their lowest and highest value." : "Drag to zoom, double-click to return."}</span></div>
+      <span class="hint muted">${mode === "seeds" ? "Mean of the runs that differ in seeds alone, with Student's 95 % interval over them." : "Drag to zoom, double-click to return."}</span></div>
     ${sections.map((section) => html`<${Question} key=${section.key} id=${section.key} title=${section.title} plots=${section.plots} glossary=${glossary} axis=${axis} />`)}
     <${AnyMetric} names=${names} axis=${axis} plotOf=${(name) => overlaid(name, name, groups, tables, axis)} />`;
 }

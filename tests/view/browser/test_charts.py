@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import expect
 
+from ragen.algorithms.statistics import student_interval
 from ragen.tracking.rundir import RunDir
 from tests.view.browser.conftest import start_training
 from tests.view.browser.pages import Visitor, has_ink
@@ -53,6 +54,33 @@ def test_two_runs_are_chosen_and_compared_by_keyboard(visitor: Visitor):
     expect(page.get_by_text("seed.train", exact=True)).to_be_visible()
     page.get_by_role("button", name="Seeds as bands").click()
     expect(chart.locator(".legend-entry")).to_have_text(re.compile(r"first and 1 more 0\.\d+ \[.*\]"))
+    expect(page.get_by_text("with Student's 95 % interval over them")).to_be_visible()
+
+
+def test_seeds_are_drawn_as_mean_and_students_interval(visitor: Visitor):
+    page = visitor.open("/runs")
+    found = page.evaluate("""async () => {
+        const { overlaid } = await import("app/compare.js");
+        const table = (values) => ({ steps: [0, 1], column: () => values });
+        const tables = { a: table([0.5, 0.2]), b: table([0.5, null]), c: table([0.6, null]) };
+        const runs = Object.keys(tables).map((id) => ({ id, name: id }));
+        return overlaid("t", "m", [runs], tables, "step", { range: [0, 1] }).series[0];
+    }""")
+    interval = student_interval([0.5, 0.5, 0.6])
+    assert [found["values"][0], found["low"][0], found["high"][0]] == pytest.approx(
+        [interval.mean, interval.low, interval.high]
+    )
+    assert (found["values"][1], found["low"][1]) == (0.2, None)  # one seed has no interval
+
+
+def test_references_of_compared_runs_are_named_where_they_differ(visitor: Visitor):
+    page = visitor.open("/runs")
+    found = page.evaluate("""async () => (await import("app/compare.js")).referencesOf([
+        { name: "a", references: { T: { random: 0.2, solver: 1 } } },
+        { name: "b", references: { T: { random: 0.3, solver: 1 } } },
+        { name: "c" },
+    ])""")
+    assert found == {"T": {"random, a": 0.2, "random, b": 0.3, "solver": 1}}
 
 
 def test_a_run_is_drawn_by_question(visitor: Visitor):
@@ -134,6 +162,8 @@ def test_an_evaluation_is_a_table_of_policies(visitor: Visitor, runs: Path):
     page = visitor.open("/run/0%2Fevaluated")
     expect(page.locator("tr[data-policy] th")).to_have_text(["model, sampled", "random", "solver"])
     expect(page.locator('tr[data-policy="solver"]')).to_contain_text("1.000")
+    assert visitor.violations() == []
+    assert visitor.overflow() <= 0
     page.get_by_role("link", name="Episodes").click()
     page.get_by_role("link", name="sampled_T1", exact=True).click()
     expect(page.get_by_role("heading", name="FrozenLake, group 0, member 0")).to_be_visible()
