@@ -24,6 +24,8 @@ from ragen.algorithms.group_advantage import (
     reinforce_plus_plus_baseline,
     rloo,
 )
+from ragen.config.estimators import KEY
+from ragen.config.extensions import load
 from ragen.types import Metrics
 
 
@@ -75,14 +77,20 @@ ESTIMATORS: dict[str, Callable[..., tuple[Tensor, Tensor]]] = {
 [batch, seq] and 0 outside the mask. What has to be computed for it first is declared in ragen/config/estimators.py."""
 
 
+def estimator(name: str) -> Callable[..., tuple[Tensor, Tensor]]:
+    """The estimator of that name: built in, or one's own."""
+    return ESTIMATORS[name] if name in ESTIMATORS else load("estimators", name, KEY)
+
+
 @torch.no_grad()
 def compute_advantages(name: str, inputs: AdvantageInputs) -> tuple[Tensor, Tensor]:
     """Advantages and returns, [batch, seq], by the estimator of that name."""
-    names = signature(ESTIMATORS[name]).parameters.keys() & AdvantageInputs.__dataclass_fields__.keys()
+    function = estimator(name)
+    names = signature(function).parameters.keys() & AdvantageInputs.__dataclass_fields__.keys()
     given = {field: getattr(inputs, field) for field in names}
     missing = [field for field, value in given.items() if value is None]
     assert not missing, f"{name} needs {', '.join(sorted(missing))}"
-    return ESTIMATORS[name](**given)
+    return function(**given)
 
 
 LOSS_SCALINGS: dict[str, Callable[[float], float]] = {

@@ -6,15 +6,20 @@ Every strategy is a function of the candidates' group scores and the settings; i
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from statistics import fmean, stdev
-from typing import Protocol
+from typing import Any, Protocol
 
-from ragen.config.actor_rollout_ref import FilterMetric, FilterStrategy, FilterType, RolloutConfig, TopPMode
+from ragen.config.actor_rollout_ref import FilterMetric, FilterType, RolloutConfig, TopPMode
+from ragen.config.extensions import load, refuse
+from ragen.config.strict import shorten
 
 ZERO = 1e-10
 """A group score this small is zero: what rounding leaves of equal rewards."""
+
+KEY = "actor_rollout_ref.rollout.rollout_filter_strategy"
 
 ROUNDING = 1e-9
 """Slack where a sum of floats meets a bound: 0.29 * 100 is 28.999999999999996."""
@@ -24,7 +29,7 @@ ROUNDING = 1e-9
 class FilterSettings:
     """The keys `rollout_filter_*`; docs/algorithms.md explains their values."""
 
-    strategy: FilterStrategy = "top_p"
+    strategy: str = "top_p"
     value: float = 1.0
     type: FilterType = "largest"
     metric: FilterMetric = "reward_variance"
@@ -176,6 +181,25 @@ def _best(group_scores: Sequence[float], settings: FilterSettings, count: int) -
     return best_first(group_scores, settings)[: max(count, 1)]
 
 
+def strategy(name: str) -> Strategy:
+    """The strategy of that name: built in, or one's own."""
+    return STRATEGIES[name] if name in STRATEGIES else load("filters", name, KEY)
+
+
+def checked_indices(chosen: Any, num_candidates: int, name: str) -> list[int]:
+    """What a strategy of one's own returned: indices of candidates, each once."""
+    try:
+        indices = [operator.index(index) for index in chosen]
+    except TypeError as error:
+        raise refuse("filters", name, KEY, f"it returned {shorten(repr(chosen))}.") from error
+    if len(set(indices)) < len(indices) or not all(0 <= index < num_candidates for index in indices):
+        shown = shorten(repr(indices))
+        raise refuse(
+            "filters", name, KEY, f"of {num_candidates} groups it chose {shown}, not each of them at most once."
+        )
+    return indices
+
+
 def select(group_scores: Sequence[float], settings: FilterSettings) -> list[int]:
     """Indices of the kept groups in the order of choice.
 
@@ -184,6 +208,7 @@ def select(group_scores: Sequence[float], settings: FilterSettings) -> list[int]
     candidates = [i for i, score in enumerate(group_scores) if settings.include_zero or abs(score) > ZERO]
     if not candidates:
         return []
-    strategy = STRATEGIES[settings.strategy]
-    chosen = strategy([group_scores[i] for i in candidates], settings, num_groups=len(group_scores))
+    chosen = strategy(settings.strategy)([group_scores[i] for i in candidates], settings, num_groups=len(group_scores))
+    if settings.strategy not in STRATEGIES:
+        chosen = checked_indices(chosen, len(candidates), settings.strategy)
     return [candidates[index] for index in chosen]

@@ -14,6 +14,9 @@ import torch
 from torch import Tensor
 
 from ragen.algorithms.masked import zero_outside
+from ragen.config.extensions import load
+
+KEY = "actor_rollout_ref.actor.policy_loss"
 
 MAX_LOG_RATIO = 20.0
 """exp(20) = 4.9e8: beyond it a ratio only overflows."""
@@ -37,6 +40,9 @@ class PolicyInputs:
     clip_high: float
     clip_c: float
     """Bound of the loss for negative advantages; ppo."""
+
+
+PolicyLoss = Callable[[PolicyInputs], tuple[Tensor, TokenMetrics]]
 
 
 def ppo(x: PolicyInputs) -> tuple[Tensor, TokenMetrics]:
@@ -93,11 +99,16 @@ def cispo(x: PolicyInputs) -> tuple[Tensor, TokenMetrics]:
     return -weight * x.advantages * x.logprobs, _metrics(weight != ratio, -log_ratio)
 
 
-POLICY_LOSSES: dict[str, Callable[[PolicyInputs], tuple[Tensor, TokenMetrics]]] = {
+POLICY_LOSSES: dict[str, PolicyLoss] = {
     "ppo": ppo,
     "gspo": gspo,
     "cispo": cispo,
 }
+
+
+def policy_loss(name: str) -> PolicyLoss:
+    """The policy loss of that name: built in, or one's own."""
+    return POLICY_LOSSES[name] if name in POLICY_LOSSES else load("losses", name, KEY)
 
 
 def value_loss(values: Tensor, old_values: Tensor, returns: Tensor, *, cliprange: float) -> tuple[Tensor, TokenMetrics]:

@@ -20,14 +20,15 @@ from ragen.config.bounds import (
     ZeroToOne,
     number,
 )
+from ragen.config.extensions import Choice
 from ragen.engine.registry import ENGINES
 
 KlName = Literal["kl", "k1", "abs", "mse", "k2", "low_var_kl", "k3", "full", "k1+", "k3+"]
 KlType = Annotated[KlName, Spelling(lambda value: value.replace("-", "_") if isinstance(value, str) else value)]
 LossAggMode = Literal["token-mean", "seq-mean-token-sum", "seq-mean-token-mean", "seq-mean-token-sum-norm"]
 CheckpointContent = Literal["model", "optimizer", "extra", "hf_model"]
-PolicyLossName = Literal["ppo", "gspo", "cispo"]
-FilterStrategy = Literal["top_p", "top_k", "top_k_abs", "min_p", "z_score"]
+POLICY_LOSSES = ("ppo", "gspo", "cispo")
+FILTER_STRATEGIES = ("top_p", "top_k", "top_k_abs", "min_p", "z_score")
 FilterType = Literal["largest", "smallest"]
 FilterMetric = Annotated[
     Literal["reward_variance", "reward", "reward_sum", "entropy", "entropy_variance", "length", "success_variance"],
@@ -94,7 +95,11 @@ class UpdateConfig:
 class ActorConfig(UpdateConfig):
     """The policy's update."""
 
-    policy_loss: Annotated[PolicyLossName, "Clipped ratio per token, per sequence, or as a weight of the gradient."]
+    policy_loss: Annotated[
+        str,
+        "Clipped ratio per token, per sequence, or as a weight of the gradient.",
+        Choice("losses", POLICY_LOSSES),
+    ]
     clip_ratio: Annotated[NotNegative, "Default of clip_ratio_low."]
     clip_ratio_low: Annotated[ZeroToOne, "The probability ratio is clipped at 1 minus this."]
     clip_ratio_high: Annotated[NotNegative, "The probability ratio is clipped at 1 plus this."]
@@ -186,7 +191,9 @@ class RolloutConfig(SamplingConfig):
     importance_cap: Annotated[
         Positive | None, "Weight tokens by trainer / engine probability, at most this; null does not. With recompute."
     ]
-    rollout_filter_strategy: Annotated[FilterStrategy, "How groups are chosen by their group scores."]
+    rollout_filter_strategy: Annotated[
+        str, "How groups are chosen by their group scores.", Choice("filters", FILTER_STRATEGIES)
+    ]
     rollout_filter_value: Annotated[
         float,
         "Share of all group scores (top_p), share of groups (top_k), number of groups (top_k_abs), share of the best "

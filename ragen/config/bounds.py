@@ -6,11 +6,20 @@ share it, `Annotated[Count, "One sentence."]`.
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, Protocol, runtime_checkable
 
 from ragen.errors import ConfigError
 
 LARGEST_COUNT = 10**9
+
+
+@runtime_checkable
+class Condition(Protocol):
+    """What a field's note must be able to do to judge its value."""
+
+    def check(self, value: Any, path: str) -> None:
+        """Raise a ConfigError where the value of the key `path` is refused."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 import yaml
 
+from ragen.config.extensions import Choice
 from ragen.config.load import to_dict
 from ragen.config.schema import Config
 
@@ -62,15 +63,19 @@ def sentences(cls: type) -> dict[str, str]:
     """Field name -> meaning and choices; empty for a subsection, which its class's docstring explains."""
     meanings = {}
     for name, hint in get_type_hints(cls, include_extras=True).items():
-        annotation, *notes = get_args(hint) if get_origin(hint) is Annotated else (hint,)
+        _, *notes = get_args(hint) if get_origin(hint) is Annotated else (hint,)
         sentence = " ".join(note for note in notes if isinstance(note, str))
-        listed = ", ".join(map(str, choices(annotation)))
+        listed = ", ".join(map(str, choices(hint)))
         meanings[name] = sentence + (f" Choices: {listed}." if listed else "")
     return meanings
 
 
 def choices(annotation: Any) -> tuple:
-    """The values of a Literal, also of one inside a tuple; empty for other types."""
+    """The values of a Literal or a Choice, also of one inside a tuple; empty for other types."""
+    if get_origin(annotation) is Annotated:
+        inner, *notes = get_args(annotation)
+        named = [(*note.built_in, "module:name") for note in notes if isinstance(note, Choice)]
+        return named[0] if named else choices(inner)
     if get_origin(annotation) is tuple:
         return choices(get_args(annotation)[0])
     return get_args(annotation) if get_origin(annotation) is Literal else ()

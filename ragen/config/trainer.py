@@ -8,7 +8,10 @@ from typing import Annotated, Literal
 
 from ragen.config.actor_rollout_ref import KlType
 from ragen.config.bounds import Count, CountOrZero, Name, NotNegative, Positive, ZeroToOne
-from ragen.config.estimators import ESTIMATORS, Need
+from ragen.config.estimators import ESTIMATORS, Need, declaration
+from ragen.config.extensions import Choice
+
+TRACKERS = ("console", "wandb", "tensorboard")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -25,7 +28,7 @@ class KlCtrlConfig:
 class AlgorithmConfig:
     """Rewards to advantages."""
 
-    adv_estimator: Annotated[Literal[*ESTIMATORS], "Advantage estimator."]  # type: ignore[valid-type]
+    adv_estimator: Annotated[str, "Advantage estimator.", Choice("estimators", tuple(ESTIMATORS))]
     gamma: Annotated[ZeroToOne, "Discount per token."]
     lam: Annotated[ZeroToOne, "Lambda of GAE."]
     bi_level_gae: Annotated[bool, "GAE over turns, then over the tokens of each turn."]
@@ -41,12 +44,12 @@ class AlgorithmConfig:
     @property
     def needs(self) -> frozenset[Need]:
         """What the estimator reads besides rewards."""
-        return ESTIMATORS[self.adv_estimator].needs
+        return declaration(self.adv_estimator).needs
 
     @property
     def estimator(self) -> str:
         """The function that computes advantages, by its name in ragen.algorithms."""
-        return (self.bi_level_gae and ESTIMATORS[self.adv_estimator].bi_level) or self.adv_estimator
+        return (self.bi_level_gae and declaration(self.adv_estimator).bi_level) or self.adv_estimator
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -98,7 +101,7 @@ class TrainerConfig:
     watchdog_minutes: Annotated[Positive, "Report which worker waits for which when none moved for this long."]
     hang_timeout_minutes: Annotated[Positive, "Stop when no worker moved for this long."]
     logger: Annotated[
-        tuple[Literal["console", "wandb", "tensorboard"], ...], "Where metrics go besides the run directory."
+        tuple[Annotated[str, Choice("trackers", TRACKERS)], ...], "Where metrics go besides the run directory."
     ]
     console: Annotated[
         Literal["compact", "full"],

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator
 from operator import attrgetter
 
 from ragen.config.bounds import Bound
+from ragen.config.estimators import ESTIMATORS
 from ragen.config.schema import Config, EnvSetConfig
 from ragen.config.strict import did_you_mean
 from ragen.errors import ConfigError
@@ -26,6 +27,14 @@ def validate(config: Config) -> None:
     """Raise a ConfigError if values contradict each other; each by itself was checked when the Config was built."""
     for check in CHECKS:
         check(config)
+    if config.algorithm.adv_estimator in ESTIMATORS:  # else known once it is loaded: ragen/trainer/own_parts.py
+        check_needs(config)
+
+
+def check_needs(config: Config) -> None:
+    """What the estimator needs, against the keys of the critic and the batch."""
+    check_batch(config)
+    check_values(config)
 
 
 def check_num_episodes(config: Config) -> None:
@@ -132,7 +141,7 @@ def check_lengths(config: Config) -> None:
 
 def check_algorithm(config: Config) -> None:
     algorithm, estimator = config.algorithm, config.algorithm.adv_estimator
-    if algorithm.bi_level_gae and algorithm.estimator == estimator:
+    if algorithm.bi_level_gae and (estimator not in ESTIMATORS or ESTIMATORS[estimator].bi_level is None):
         raise ConfigError(
             f"algorithm.bi_level_gae is True, but algorithm.adv_estimator is {estimator}. Set adv_estimator=gae."
         )
@@ -146,6 +155,11 @@ def check_algorithm(config: Config) -> None:
             f"agent_proxy.use_turn_scores is True, but with context_window_mode={mode} every turn is a sample of its "
             f"own, and what it leads to would be lost. Set use_turn_scores=False, or context_window_mode=full."
         )
+
+
+def check_values(config: Config) -> None:
+    """An estimator that reads values has a critic, and no keys that only others read."""
+    algorithm, estimator = config.algorithm, config.algorithm.adv_estimator
     if "values" not in algorithm.needs:
         return
     if config.critic.enable is False:
@@ -239,7 +253,6 @@ CHECKS: tuple[Callable[[Config], None], ...] = (
     check_tag_table,
     check_gpus,
     check_filter,
-    check_batch,
     check_lengths,
     check_algorithm,
     check_log_probs,

@@ -52,6 +52,11 @@ def step_info(*, is_valid: bool, is_effective: bool, is_success: bool) -> dict[s
     }
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class NoOptions:
+    """The options of an environment that has none."""
+
+
 class TextEnv(ABC):
     """A text environment: `step` is given what stood in the answer block, as it was written.
 
@@ -59,13 +64,13 @@ class TextEnv(ABC):
     noise of the dynamics (slip, arm rewards), which they do not share.
     """
 
-    config_class: ClassVar[type]
+    config_class: ClassVar[type] = NoOptions
     """Dataclass with a default for every option."""
     max_tokens: int | None = None
     """Length of a reply as told to the model, where the tag's max_tokens is null."""
 
-    def __init__(self, config: Any) -> None:
-        self.config = config
+    def __init__(self, config: Any = None) -> None:
+        self.config = self.config_class() if config is None else config
 
     @abstractmethod
     def reset(self, seed: int, member: int = 0) -> str:

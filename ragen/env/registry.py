@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from importlib import import_module
 from typing import Any
 
-from ragen.config.strict import build_dataclass, did_you_mean
+from ragen.config.extensions import entry_points, is_path, load, refuse, unknown_name
+from ragen.config.strict import build_dataclass
 from ragen.env.base import TextEnv
 from ragen.errors import ConfigError
 
@@ -29,18 +30,28 @@ def register(env_type: str, target: str) -> None:
     REGISTRY[env_type] = target
 
 
-def env_class(env_type: str) -> type[TextEnv]:
-    """The class of an environment type."""
-    if env_type not in REGISTRY:
-        known = ", ".join(REGISTRY)
-        raise ConfigError(f"env_type {env_type!r} is unknown.{did_you_mean(env_type, REGISTRY)} Choose from: {known}.")
-    module, _, name = REGISTRY[env_type].partition(":")
-    return getattr(import_module(module), name)
+def env_class(env_type: str, *, key: str = "env_type") -> type[TextEnv]:
+    """The class of an environment type: of the registry, or one's own (module:Class, or an entry point)."""
+    if env_type in REGISTRY:
+        module, _, name = REGISTRY[env_type].partition(":")
+        return getattr(import_module(module), name)
+    if not is_known(env_type):
+        raise ConfigError(unknown_name("envs", env_type, REGISTRY, key))
+    own = load("envs", env_type, key)
+    if not (isinstance(own, type) and issubclass(own, TextEnv)):
+        raise refuse("envs", env_type, key, "it is not a class of that kind.")
+    return own
+
+
+def is_known(env_type: str) -> bool:
+    """Whether a type can be made here: registered, or one's own. Nothing is imported."""
+    return env_type in REGISTRY or is_path(env_type) or env_type in entry_points("envs")
 
 
 def check_options(tag: str, env_type: str, env_config: Mapping[str, Any] | None) -> None:
     """Refuse options of a tag that its environment does not take. No environment is made."""
-    build_dataclass(env_class(env_type).config_class, env_config or {}, f"custom_envs.{tag}.env_config")
+    cls = env_class(env_type, key=f"custom_envs.{tag}.env_type")
+    build_dataclass(cls.config_class, env_config or {}, f"custom_envs.{tag}.env_config")
 
 
 def make_env(env_type: str, env_config: Mapping[str, Any] | None = None) -> TextEnv:

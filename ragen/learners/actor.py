@@ -11,7 +11,7 @@ from torch.utils.checkpoint import checkpoint
 
 from ragen.algorithms.entropy import CHUNK_SIZE, head_logprobs
 from ragen.algorithms.kl import full_kl, token_kl
-from ragen.algorithms.losses import POLICY_LOSSES, PolicyInputs
+from ragen.algorithms.losses import PolicyInputs, policy_loss
 from ragen.config.actor_rollout_ref import ActorConfig
 from ragen.learners.batch import Batch
 from ragen.learners.learner import Learner, scatter, score_batch
@@ -73,6 +73,7 @@ class Actor(Learner):
     ) -> None:
         super().__init__(model, config, total_steps=total_steps, seed=seed, team=team)
         self.temperature, self.reference = temperature, reference
+        self.policy_loss = policy_loss(config.policy_loss)
         # Without chunking the logits of a micro batch exist at once: faster while they are small.
         self.chunk_size = CHUNK_SIZE if config.entropy_from_logits_with_chunking else 2**31 - 1
 
@@ -112,7 +113,7 @@ class Actor(Learner):
             clip_high=config.clip_ratio_high,
             clip_c=config.clip_ratio_c,
         )
-        token_loss, token_metrics = POLICY_LOSSES[config.policy_loss](inputs)
+        token_loss, token_metrics = self.policy_loss(inputs)
         if batch.importance is not None:
             token_loss = token_loss * on_device(batch.importance)
         policy, entropy = (token_loss * weights).sum(), (entropies * weights).sum()

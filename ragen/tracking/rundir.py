@@ -6,7 +6,7 @@
     episodes/*.jsonl.gz   one line per episode: chat messages, token ids, log-probs, rewards, metadata (episodes.py)
     preflight.json    what a silent agent, a random one, the solver and the first model earn
     status.json       how the run ended and why
-    wandb/, tensorboard/   what those trackers write, where they are on
+    wandb/, tensorboard/, trackers/   what trackers write, where they are on; those of one's own below trackers/
 
 Files appear whole: they are written beside their place and then moved into it. Lines are appended one at a time.
 """
@@ -32,6 +32,8 @@ State = Literal["running", "finished", "early_stopped", "interrupted", "failed"]
 
 PREFLIGHT = "preflight.json"
 """File of a run directory: what a silent agent, a random one, the solver and the first model earn."""
+TRACKERS_FOLDER = "trackers"
+"""Folder of a run directory that trackers of one's own may write to."""
 SFT_RECORD = "sft.json"
 """File in the directory of a supervised run: what its weights follow from."""
 

@@ -11,6 +11,7 @@ view but the record of the run: when it cannot be written, the error travels up.
 from __future__ import annotations
 
 import importlib.util
+import inspect
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,8 +20,8 @@ from types import TracebackType
 from typing import Any, Protocol, Self
 
 from ragen.algorithms.statistics import Estimate
+from ragen.config.extensions import entry_points, is_path, load, refuse, unknown_name
 from ragen.config.schema import Config
-from ragen.config.strict import did_you_mean
 from ragen.errors import ConfigError, MissingExtra, RagenError
 from ragen.tracking.console_tracker import ConsoleTracker
 from ragen.tracking.rundir import RunDir, State
@@ -31,7 +32,7 @@ logger = logging.getLogger(__name__)
 
 
 class Tracker(Protocol):
-    """A view of a run."""
+    """A view of a run. One's own is named in trainer.logger as module:Class; it is made with the RunFacts."""
 
     def log(self, step: int, metrics: Mapping[str, float]) -> None:
         """Show the metrics of a step. Steps never go back."""
@@ -52,7 +53,7 @@ class RunFacts:
 
     config: Config
     path: Path
-    """The run directory."""
+    """The run directory; a tracker of one's own writes below `path / "trackers"`, if anything."""
     total_steps: int
     """The last step, for the time that is left."""
     resumed_step: int | None
@@ -64,21 +65,40 @@ TRACKERS: dict[str, Callable[[RunFacts], Tracker]] = {
     "wandb": WandbTracker,
     "tensorboard": TensorboardTracker,
 }
+KEY = "trainer.logger"
+METHODS = ("log", "log_table", "close")
 EXTRAS = ("wandb", "tensorboard")
 """Trackers that need a package, which the extra of the same name brings."""
 
 
 def check_names(names: Sequence[str]) -> None:
-    """Names are known and their packages are installed; nothing is imported."""
+    """Names are known and their packages are installed; trackers of one's own are imported and looked at."""
     for name in names:
-        if name not in TRACKERS:
-            hint = did_you_mean(name, TRACKERS)
-            raise ConfigError(f"trainer.logger: unknown tracker {name!r}.{hint} Known are {', '.join(TRACKERS)}.")
+        maker(name)
         if name in EXTRAS and importlib.util.find_spec(name) is None:
             raise MissingExtra(
                 f"trainer.logger names {name}, which is not installed. "
                 f"Run: pip install -e '.[{name}]', or leave it out: trainer.logger=[console]"
             )
+
+
+def maker(name: str) -> Callable[[RunFacts], Tracker]:
+    """What makes the tracker of that name: of the table, or one's own."""
+    if name in TRACKERS:
+        return TRACKERS[name]
+    if not (is_path(name) or name in entry_points("trackers")):
+        raise ConfigError(unknown_name("trackers", name, TRACKERS, KEY))
+    own = load("trackers", name, KEY)
+    lacking = [method for method in METHODS if not callable(getattr(own, method, None))]
+    if isinstance(own, type) and lacking:
+        raise refuse("trackers", name, KEY, f"the class lacks {', '.join(lacking)}.")
+    try:
+        inspect.signature(own).bind(None)
+    except TypeError as error:
+        raise refuse("trackers", name, KEY, f"it cannot be called with one argument ({error}).") from error
+    except ValueError:  # a type of another language, which tells no signature
+        pass
+    return own
 
 
 class Trackers:
@@ -106,7 +126,7 @@ class Trackers:
         self._is_open = True
         for name in dict.fromkeys(self._facts.config.trainer.logger):
             try:
-                self._trackers[name] = TRACKERS[name](self._facts)
+                self._trackers[name] = maker(name)(self._facts)
             except BaseException as error:
                 self.close("failed", reason=f"the tracker {name} cannot start: {error}")
                 if isinstance(error, RagenError) or not isinstance(error, Exception):

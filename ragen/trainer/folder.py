@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 
 from ragen.errors import ConfigError
-from ragen.tracking.rundir import PREFLIGHT
+from ragen.tracking.rundir import PREFLIGHT, TRACKERS_FOLDER
 from ragen.trainer.checkpoint import BEST, LATEST, STEP_FOLDER, is_within, name_newest, step_folders, step_of
 
 OWN_NAMES = (
@@ -24,6 +24,7 @@ OWN_NAMES = (
     "episodes",
     "wandb",
     "tensorboard",
+    TRACKERS_FOLDER,
     "learning_curve.png",
     "collapse.png",
     "global_step_*",

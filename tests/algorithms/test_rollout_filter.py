@@ -12,7 +12,7 @@ import pytest
 from ragen.algorithms.filter_strategies import STRATEGIES, TOP_P_MODES, deviation
 from ragen.algorithms.rollout_filter import METRICS, FilterSettings, RolloutFilter
 from ragen.config import load_config
-from ragen.config.actor_rollout_ref import FilterMetric, FilterStrategy, TopPMode
+from ragen.config.actor_rollout_ref import FILTER_STRATEGIES, FilterMetric, TopPMode
 from ragen.errors import RagenError
 from ragen.types import Episode, Group, Status, Turn
 
@@ -170,7 +170,7 @@ def test_the_defaults_are_those_of_the_config():
 
 
 def test_every_choice_of_the_config_has_a_function():
-    assert set(get_args(FilterStrategy)) == set(STRATEGIES)
+    assert set(FILTER_STRATEGIES) == set(STRATEGIES)
     assert set(get_args(get_args(FilterMetric)[0])) == set(METRICS)
     assert set(get_args(TopPMode)) == set(TOP_P_MODES)
 

@@ -185,3 +185,45 @@ def test_trackers_are_told_about_the_run(tmp_path, monkeypatch):
         pass
     config = config_of_loggers("seeing")
     assert seen == [RunFacts(config=config, path=tmp_path, total_steps=9, resumed_step=4)]
+
+
+class OwnTracker:
+    """A tracker as a user writes it: a file of its own below the run directory."""
+
+    def __init__(self, run):
+        self.folder = run.path / "trackers"
+        self.folder.mkdir()
+
+    def log(self, step, metrics):
+        with open(self.folder / "seen.txt", "a") as file:
+            print(step, *metrics.items(), file=file)
+
+    def log_table(self, step, name, columns, rows): ...
+
+    def close(self, status):
+        (self.folder / "closed").write_text(status)
+
+
+class Half:
+    def __init__(self, run): ...
+
+    def log(self, step, metrics): ...
+
+
+class Plain(OwnTracker):
+    def __init__(self): ...
+
+
+def test_a_tracker_of_ones_own_is_named_by_its_path(tmp_path):
+    with some_trackers(tmp_path, f"{__name__}:OwnTracker") as trackers:
+        trackers.log(1, {"a": 0.5})
+    assert (tmp_path / "trackers" / "seen.txt").read_text() == "1 ('a', 0.5)\n"
+    assert (tmp_path / "trackers" / "closed").read_text() == "finished"
+
+
+@pytest.mark.parametrize(
+    ("name", "why"), [("Half", "the class lacks log_table, close"), ("Plain", "cannot be called with one argument")]
+)
+def test_a_tracker_that_is_none_is_refused_before_the_run(tmp_path, name, why):
+    with pytest.raises(ConfigError, match=rf"trainer\.logger={__name__}:{name}: .*{why}.*It must be a class that"):
+        some_trackers(tmp_path, f"{__name__}:{name}")
