@@ -7,6 +7,7 @@ import signal
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
+from pathlib import Path
 
 from ragen.streams import discard, outliving_readers, show_everything
 from ragen.text import printable
@@ -28,13 +29,19 @@ class MissingExtra(RagenError):
     """An optional package is needed; the message holds the install command."""
 
 
+def install_command(extra: str) -> str:
+    """How this installation gets an extra: from the repository, or, where a wheel was installed, by its name."""
+    is_repository = (Path(__file__).resolve().parents[1] / "pyproject.toml").is_file()
+    return f"pip install -e '.[{extra}]'" if is_repository else f"pip install 'ragen-agents[{extra}]'"
+
+
 @contextmanager
 def needing_extra(extra: str, what: str) -> Iterator[None]:
     """Imports within: where a package is missing, the error says `what` it is for and which extra brings it."""
     try:
         yield
     except ImportError as error:
-        raise MissingExtra(f"{what}. Run: pip install -e '.[{extra}]'") from error
+        raise MissingExtra(f"{what}. Run: {install_command(extra)}") from error
 
 
 class ModelUnavailable(RagenError):

@@ -4,7 +4,7 @@ import errno
 
 import pytest
 
-from ragen.errors import ConfigError, MissingExtra, needing_extra, reporting_errors
+from ragen.errors import ConfigError, MissingExtra, install_command, needing_extra, reporting_errors
 
 
 def failing_with(error: BaseException):
@@ -45,3 +45,9 @@ def test_a_missing_package_is_named_with_the_extra_that_brings_it():
         needing_extra("plot", "Figures need it"),
     ):
         import no_such_package  # noqa: F401
+
+
+def test_a_wheel_gets_its_extras_by_name(tmp_path, monkeypatch):
+    assert install_command("plot") == "pip install -e '.[plot]'"
+    monkeypatch.setattr("ragen.errors.__file__", str(tmp_path / "ragen" / "errors.py"))
+    assert install_command("plot") == "pip install 'ragen-agents[plot]'"

@@ -42,8 +42,12 @@ COMMANDS = {
     "diagnose": Command("say what the numbers of a run show: healthy, or what is wrong and what to do"),
     "scaling": Command("compare runs of models of several sizes"),
     "check": Command("say what silence, a random policy and the solver earn, before a training"),
+    "gradients": Command("print or draw the gradient analyses of a run"),
+    "collapse": Command("draw how a run's reasoning depends on the prompt"),
     "config": Command("print the resolved configuration with a sentence per key"),
     "models": Command("list, fetch and convert models that need no hub"),
+    "legacy": Command("train by a command line of the first release (the same as bash train.sh)"),
+    "search": Command("the hyper-parameter search of the base experiments"),
 }
 
 

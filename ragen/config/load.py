@@ -2,7 +2,7 @@
 
 import argparse
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +12,10 @@ from ragen.config.strict import build_dataclass, did_you_mean, shorten
 from ragen.config.validate import validate
 from ragen.errors import ConfigError
 
-CONFIG_DIR = Path(__file__).resolve().parents[2] / "config"
-"""The YAML files of the repository."""
+PACKAGED_CONFIGS = Path(__file__).resolve().parent / "files"
+"""The YAML files of a wheel; setup.py copies them there, so that a repository has none."""
+CONFIG_DIR = PACKAGED_CONFIGS if PACKAGED_CONFIGS.is_dir() else Path(__file__).resolve().parents[2] / "config"
+"""The YAML files that belong to this code: of the wheel, or of the repository."""
 
 TAG_TABLE = "envs"  # part of every config, not a config by itself
 
@@ -173,11 +175,17 @@ def _plain(data: Any) -> Any:
 class OverridesArgumentParser(argparse.ArgumentParser):
     """Lets options stand before, between and after the overrides, as Hydra does."""
 
+    appendix: Callable[[], str] | None = None
+    """Written below the help, and computed only then."""
+
+    def format_help(self) -> str:
+        return super().format_help() + (f"\n{self.appendix()}\n" if self.appendix else "")
+
     def parse_args(self, args: Sequence[str] | None = None, namespace: Any = None) -> Any:
         return self.parse_intermixed_args(args, namespace)
 
 
-def argument_parser(description: str, *, default_config_name: str = "base") -> argparse.ArgumentParser:
+def argument_parser(description: str, *, default_config_name: str = "base") -> OverridesArgumentParser:
     """The options every command shares; a command adds its own and calls `config_from_args` on the result."""
     parser = OverridesArgumentParser(
         description=description,
@@ -186,9 +194,7 @@ def argument_parser(description: str, *, default_config_name: str = "base") -> a
     parser.add_argument(
         "--config-name", default=default_config_name, metavar="NAME", help="YAML file to start from (%(default)s)"
     )
-    parser.add_argument(
-        "--config-dir", default=None, metavar="DIR", help="folder of that file (the repository's config/)"
-    )
+    parser.add_argument("--config-dir", default=None, metavar="DIR", help=f"folder of that file ({CONFIG_DIR})")
     parser.add_argument(
         "overrides", nargs="*", metavar="key=value", help="values to change, for example trainer.test_freq=5"
     )

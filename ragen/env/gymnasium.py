@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from ragen.config.bounds import Bound
 from ragen.env.base import Env, StepResult, step_info
 from ragen.env.success_rule import HELP, SuccessRule, parse_rule
-from ragen.errors import ConfigError, MissingExtra
+from ragen.errors import ConfigError, MissingExtra, install_command
 from ragen.seeding import fixed_hash
 
 if TYPE_CHECKING:
@@ -144,7 +144,7 @@ def make_gymnasium(env_id: str, env_kwargs: Mapping[str, Any]) -> Any:
     try:
         import gymnasium
     except ImportError as error:
-        raise MissingExtra("Gymnasium is not installed. Run: pip install -e .[gym]") from error
+        raise MissingExtra(f"Gymnasium is not installed. Run: {install_command('gym')}") from error
     try:
         return gymnasium.make(env_id, **env_kwargs)
     except gymnasium.error.DependencyNotInstalled as error:

@@ -18,8 +18,8 @@ DEFAULT_ENV = "sokoban"
 PROGRAMS = {"rl": "python train.py", "sft": "ragen sft"}
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="bash train.sh", description=__doc__, epilog="Keys: docs/legacy.md")
+def main(argv: Sequence[str] | None = None, *, prog: str = "bash train.sh") -> int:
+    parser = argparse.ArgumentParser(prog=prog, description=__doc__, epilog="Keys: docs/legacy.md")
     parser.add_argument("--show", action="store_true", help="print what the command means today, and do nothing")
     parser.add_argument("words", nargs="*", metavar="ENV key=value", help="sokoban, frozenlake or two_armed_bandit")
     args = parser.parse_intermixed_args(argv)

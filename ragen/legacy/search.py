@@ -62,19 +62,19 @@ BEST = Path("log/searched_hyper_params")
 MAX_MEMORY_USED = 0.5
 """A GPU with more of its memory taken belongs to somebody else."""
 
+PROGRAM = "bash scripts/hyperparam_search.sh"
+
 Params = dict[str, str]
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+def main(argv: Sequence[str] | None = None, *, prog: str = PROGRAM) -> int:
     argv = list(sys.argv[1:] if argv is None else argv)
-    args = parser().parse_intermixed_args(argv)
-    return reporting_errors(lambda: search(args, argv), outlives_reader=True)
+    args = parser(prog).parse_intermixed_args(argv)
+    return reporting_errors(lambda: search(args, [*prog.split(), *argv]), outlives_reader=True)
 
 
-def parser() -> argparse.ArgumentParser:
-    found = argparse.ArgumentParser(
-        prog="bash scripts/hyperparam_search.sh", description=__doc__, epilog="docs/legacy.md", allow_abbrev=False
-    )
+def parser(prog: str = PROGRAM) -> argparse.ArgumentParser:
+    found = argparse.ArgumentParser(prog=prog, description=__doc__, epilog="docs/legacy.md", allow_abbrev=False)
     found.add_argument("--env_name", required=True, help="two_armed_bandit, sokoban or frozenlake")
     found.add_argument("--exp_base_name", default="hyperparam_searching", help="begins every run's name (%(default)s)")
     found.add_argument("--search_group", type=int, choices=GROUPS, required=True, help="what is searched")
@@ -94,7 +94,7 @@ def legacy_key(name: str) -> str:
     return f"{'optimization' if name in OPTIMIZATION else 'training'}.{name}"
 
 
-def search(args: argparse.Namespace, argv: Sequence[str]) -> int:
+def search(args: argparse.Namespace, words: Sequence[str]) -> int:
     """Plan, run what has not been run, and store the best setting."""
     check_env(args.env_name)
     if not 1 <= args.n_gpus <= args.micro_batch_size:
@@ -108,7 +108,7 @@ def search(args: argparse.Namespace, argv: Sequence[str]) -> int:
         [candidate.run for candidate in candidates],
         slots,
         title=f"Search group {args.search_group}, {args.env_name}",
-        header=[f"=== bash scripts/hyperparam_search.sh {shell_line(argv)} ==="],
+        header=[f"=== {shell_line(words)} ==="],
         summary=LOGS / f"hyperparam_search_{args.exp_base_name}_{time.strftime('%Y%m%d_%H%M%S')}.log",
         is_dry=args.dry_run,
     )

@@ -15,7 +15,7 @@ import zipfile
 from pathlib import Path, PurePosixPath
 from typing import IO
 
-from ragen.errors import ConfigError, MissingExtra, ModelUnavailable
+from ragen.errors import ConfigError, MissingExtra, ModelUnavailable, install_command
 from ragen.models.catalogue import CATALOGUE, PROVENANCE_FILE, CatalogueEntry, fetched_dir, models_root
 from ragen.models.convert import CONVERTERS
 
@@ -32,7 +32,7 @@ def fetch_model(name: str) -> Path:
         return folder
     for module in entry.needs:
         if importlib.util.find_spec(module) is None:
-            raise MissingExtra(f"Converting {name} needs the `{module}` package. Run: pip install -e .[models]")
+            raise MissingExtra(f"Converting {name} needs the `{module}` package. Run: {install_command('models')}")
     try:
         return build_folder(entry)
     except OSError as error:

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ragen.errors import ConfigError, FileError, MissingExtra
+from ragen.errors import ConfigError, FileError, MissingExtra, install_command
 
 if TYPE_CHECKING:
     from numpy import ndarray
@@ -293,7 +293,7 @@ def _quantization(kind: int, file: Path | str = "The file") -> tuple[str, int, i
     """Name, numbers per block and bytes per block of a quantized format."""
     if importlib.util.find_spec("gguf") is None:
         raise MissingExtra(
-            f"{file} holds quantized weights, which the `gguf` package reads. Run: pip install -e .[models]"
+            f"{file} holds quantized weights, which the `gguf` package reads. Run: {install_command('models')}"
         )
     from gguf import GGML_QUANT_SIZES, GGMLQuantizationType
 

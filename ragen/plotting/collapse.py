@@ -1,4 +1,4 @@
-"""`python gradient_analysis/plot_collapse.py`: entropy and mutual information of the reasoning over training."""
+"""`ragen collapse`, or `python gradient_analysis/plot_collapse.py`: entropy and mutual information over training."""
 
 from __future__ import annotations
 
@@ -109,11 +109,8 @@ def plot_collapse(run: Path, out: Path) -> Path:
     return save_figure(figure, out)
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
-        prog="python gradient_analysis/plot_collapse.py",
-        description="Draw how a run's reasoning depends on the prompt.",
-    )
+def main(argv: Sequence[str] | None = None, *, prog: str = "python gradient_analysis/plot_collapse.py") -> int:
+    parser = argparse.ArgumentParser(prog=prog, description="Draw how a run's reasoning depends on the prompt.")
     parser.add_argument("--run-dir", type=Path, required=True, metavar="DIR", help="a run directory")
     parser.add_argument("--out", type=Path, help="PNG file (RUN/collapse.png)")
     args = parser.parse_args(argv)

@@ -1,4 +1,4 @@
-"""`python gradient_analysis/plot_gradient_analysis.py`: the figures of a run's gradient analyses."""
+"""`ragen gradients plot`, or `python gradient_analysis/plot_gradient_analysis.py`: the figures of a run's analyses."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ from ragen.plotting.buckets import analysis_steps, read_analysis
 from ragen.plotting.gradient_figures import write_analysis
 from ragen.plotting.history import History, Step, read_history, read_run_dir
 from ragen.tracking.names import GRADIENTS, PREFILTER_GRADIENTS, numbered_buckets
+
+PROGRAM = "python gradient_analysis/plot_gradient_analysis.py"
 
 
 def default_folder(history: History) -> Path:
@@ -51,10 +53,8 @@ def plot(args: argparse.Namespace) -> None:
             print(path)
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
-        prog="python gradient_analysis/plot_gradient_analysis.py", description="Draw the gradient analyses of a run."
-    )
+def main(argv: Sequence[str] | None = None, *, prog: str = PROGRAM) -> int:
+    parser = argparse.ArgumentParser(prog=prog, description="Draw the gradient analyses of a run.")
     source = parser.add_mutually_exclusive_group(required=True)
     source.add_argument(
         "--wandb-path",

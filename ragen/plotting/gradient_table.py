@@ -1,4 +1,4 @@
-"""`python gradient_analysis/tabulate.py`: the buckets of a run's gradient analyses as text, with rank correlations."""
+"""`ragen gradients table`, or `python gradient_analysis/tabulate.py`: the buckets as text, with rank correlations."""
 
 from __future__ import annotations
 
@@ -63,9 +63,9 @@ def ratio(first: float, second: float) -> float:
     return first / second if second else math.nan
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+def main(argv: Sequence[str] | None = None, *, prog: str = "tabulate.py") -> int:
     parser = argparse.ArgumentParser(
-        prog="tabulate.py", description="Print the gradient analyses of a run: norms, intervals and signal per bucket."
+        prog=prog, description="Print the gradient analyses of a run: norms, intervals and signal per bucket."
     )
     parser.add_argument("run", help="run directory, local W&B folder, or entity/project/run_id")
     parser.add_argument("--step", type=int, nargs="+", help="only these steps")

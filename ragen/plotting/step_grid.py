@@ -1,4 +1,4 @@
-"""`python gradient_analysis/plot_icml_steps.py`: the gradient analyses of three steps in one figure."""
+"""`ragen gradients steps`, or `python gradient_analysis/plot_icml_steps.py`: three steps in one figure."""
 
 from __future__ import annotations
 
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 ROWS = ("step0", "step20", "step40")
 """Flag of each row, with the step it is of where the file does not tell another."""
 EXPORTED = "gradient_analysis_metrics_step_*.json"
+
+PROGRAM = "python gradient_analysis/plot_icml_steps.py"
 
 
 def find_file(path: Path, flag: str) -> Path:
@@ -129,7 +131,7 @@ def plot(args: argparse.Namespace, data: Path) -> None:
                     f"--{flag}-dir is not given and {path} does not exist. Name the exports of three steps: "
                     "--step0-dir DIR --step20-dir DIR --step40-dir DIR (folders or gradient_analysis_metrics files). "
                     f"Each comes from a {args.mode.upper()} run: "
-                    "python gradient_analysis/plot_gradient_analysis.py --run-dir RUN --step N --output-dir DIR"
+                    "ragen gradients plot --run-dir RUN --step N --output-dir DIR"
                 )
         analyses.append(read_file(path, flag))
     labels = args.row_labels or [f"step {analysis.step}" for analysis in analyses]
@@ -137,11 +139,9 @@ def plot(args: argparse.Namespace, data: Path) -> None:
     print(save_figure(figure, args.out, dpi=300))
 
 
-def main(argv: Sequence[str] | None = None, *, data: Path) -> int:
+def main(argv: Sequence[str] | None = None, *, data: Path, prog: str = PROGRAM) -> int:
     """`data` holds <mode>/step0, step20, step40 for rows that are not named."""
-    parser = argparse.ArgumentParser(
-        prog="python gradient_analysis/plot_icml_steps.py", description="Draw three gradient analyses in one figure."
-    )
+    parser = argparse.ArgumentParser(prog=prog, description="Draw three gradient analyses in one figure.")
     parser.add_argument("--mode", choices=["grpo", "ppo"], default="grpo", help=f"rows not named: {data}/<mode>/step0")
     for flag in ROWS:
         parser.add_argument(f"--{flag}-dir", type=Path, metavar="DIR", help=f"folder or file for the row of {flag}")

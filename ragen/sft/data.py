@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from ragen.config.schema import Config, EnvConfigsConfig, EnvSetConfig
-from ragen.errors import ConfigError, MissingExtra
+from ragen.errors import ConfigError, MissingExtra, install_command
 from ragen.llm_agent.build import build_chat
 from ragen.llm_agent.ctx_manager import to_samples
 from ragen.llm_agent.es_manager import EsManager
@@ -200,7 +200,7 @@ def arrow() -> Any:
         import pyarrow.parquet
     except ImportError as error:
         raise MissingExtra(
-            "sft.data_dir writes parquet files, which need pyarrow. Run: pip install -e '.[sft]', or keep the "
+            f"sft.data_dir writes parquet files, which need pyarrow. Run: {install_command('sft')}, or keep the "
             "demonstrations in memory: sft.data_dir=null"
         ) from error
     return pyarrow

@@ -8,7 +8,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from ragen.errors import MissingExtra
+from ragen.errors import MissingExtra, install_command
 from ragen.files import to_csv
 from ragen.sweeps.figure import draw
 from ragen.sweeps.run import Run
@@ -20,7 +20,7 @@ from ragen.tracking.rundir import read_records, write_atomic
 def check_extra() -> None:
     """Called before the first run: a sweep of days must not end without its figure."""
     if importlib.util.find_spec("matplotlib") is None:
-        raise MissingExtra("The report of a sweep needs matplotlib. Run: pip install -e '.[plot]'")
+        raise MissingExtra(f"The report of a sweep needs matplotlib. Run: {install_command('plot')}")
 
 
 def write_report(

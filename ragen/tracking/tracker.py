@@ -22,7 +22,7 @@ from typing import Any, Protocol, Self
 from ragen.algorithms.statistics import Estimate
 from ragen.config.extensions import entry_points, is_path, load, refuse, unknown_name
 from ragen.config.schema import Config
-from ragen.errors import ConfigError, MissingExtra, RagenError
+from ragen.errors import ConfigError, MissingExtra, RagenError, install_command
 from ragen.tracking.console_tracker import ConsoleTracker
 from ragen.tracking.rundir import RunDir, State
 from ragen.tracking.tensorboard_tracker import TensorboardTracker
@@ -78,7 +78,7 @@ def check_names(names: Sequence[str]) -> None:
         if name in EXTRAS and importlib.util.find_spec(name) is None:
             raise MissingExtra(
                 f"trainer.logger names {name}, which is not installed. "
-                f"Run: pip install -e '.[{name}]', or leave it out: trainer.logger=[console]"
+                f"Run: {install_command(name)}, or leave it out: trainer.logger=[console]"
             )
 
 

@@ -8,7 +8,7 @@ import subprocess
 from collections.abc import Iterator
 
 from ragen.config.schema import Config
-from ragen.errors import ConfigError, MissingExtra
+from ragen.errors import ConfigError, MissingExtra, install_command
 
 VARIABLE = "CUDA_VISIBLE_DEVICES"
 """In the environment, CUDA reads it once; in the configuration, the key of `system` that becomes it."""
@@ -22,7 +22,7 @@ def check_devices(config: Config) -> None:
             "the first and `ray start --address=...` on the others, and set ray_kwargs.ray_init.address=auto."
         )
     if config.uses_fsdp and importlib.util.find_spec("ray") is None:
-        raise MissingExtra(f"{sharding_reason(config)}: sharded models need Ray. Run: pip install -e '.[ray]'")
+        raise MissingExtra(f"{sharding_reason(config)}: sharded models need Ray. Run: {install_command('ray')}")
     if config.ray_kwargs.ray_init.address is None:  # a cluster has the GPUs of other machines
         check_gpu_ids(config)
 

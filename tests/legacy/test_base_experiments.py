@@ -197,3 +197,8 @@ def test_the_shell_script_finds_its_place_and_hands_on_the_exit_code(tmp_path):
     failed = subprocess.run([*command, "training.foo=1"], cwd=tmp_path, env=environment, capture_output=True, text=True)
     assert failed.returncode == 1
     assert "training.foo: unknown key" in failed.stderr
+
+
+def test_ragen_legacy_is_the_script(capsys):
+    assert ragen(["legacy", "frozenlake", "--show", "training.max_turns=2"]) == 0
+    assert "agent_proxy.max_turn=2" in capsys.readouterr().out

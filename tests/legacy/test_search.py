@@ -13,6 +13,7 @@ import pytest
 import yaml
 from safetensors.torch import load_file, save_file
 
+from ragen.cli import main as ragen
 from ragen.errors import ConfigError
 from ragen.legacy import search
 from ragen.models.resolve import resolve_model
@@ -215,3 +216,8 @@ def test_a_search_gives_every_run_its_workers(here, capfd):
     assert len(logs) == 4
     assert all("Workers: 2 on cpu, " in log.read_text() for log in logs)
     assert json.loads(Path(BEST.format(2)).read_text())["actor_lr"] in (5e-7, 1e-6, 5e-6, 1e-5)
+
+
+def test_ragen_search_is_the_script(here, capsys):
+    assert ragen(["search", "--env_name", "sokoban", "--search_group", "1", "--base_model", "tiny", "--dry_run"]) == 0
+    assert "train_batch_size_16_n_rollout_16" in capsys.readouterr().out

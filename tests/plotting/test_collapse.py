@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from ragen.cli import main as ragen
 from ragen.errors import RagenError
 from ragen.plotting.collapse import draw_information, draw_validation, plot_collapse, series
 from ragen.plotting.style import new_figure
@@ -58,3 +59,9 @@ def test_a_run_without_collapse_metrics_says_so(tmp_path):
     RunDir(tmp_path).log(1, {"actor/lr": 1.0})
     with pytest.raises(RagenError, match="compute_freq > 0"):
         plot_collapse(tmp_path, tmp_path / "collapse.png")
+
+
+def test_ragen_collapse_is_the_script(tmp_path, capsys):
+    RunDir(tmp_path).log(1, {"collapse_first_turn_sample/mi_estimate": 0.5})
+    assert ragen(["collapse", "--run-dir", str(tmp_path)]) == 0
+    assert capsys.readouterr().out == f"{tmp_path / 'collapse.png'}\n"

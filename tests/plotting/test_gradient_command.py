@@ -1,5 +1,6 @@
 """The command that draws: which steps, and what it says when there is nothing to draw."""
 
+from ragen.cli import main as ragen
 from ragen.plotting.buckets import read_analysis
 from ragen.plotting.gradient_command import choose_steps, main
 from ragen.plotting.gradient_figures import draw_reward_std
@@ -46,3 +47,13 @@ def test_the_batch_before_the_filter_has_figures_of_its_own(tmp_path):
     assert {path.name for path in (tmp_path / "out" / "prefilter").iterdir()} == seven_files(1)
     title = draw_reward_std(read_analysis(read_run_dir(run.path), 1, "grad_norm_prefilter")).get_suptitle()
     assert title == "Reward std per bucket before the filter, step 1"
+
+
+def test_ragen_gradients_is_the_three_scripts(run, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert ragen(["gradients", "plot", "--run-dir", str(run), "--list-steps"]) == 0
+    assert "step 51: 6 buckets" in capsys.readouterr().out
+    assert ragen(["gradients", "table", str(run), "--step", "51"]) == 0
+    assert "51" in capsys.readouterr().out
+    assert ragen(["gradients", "steps"]) == 1
+    assert "ragen gradients plot --run-dir RUN --step N" in capsys.readouterr().err

