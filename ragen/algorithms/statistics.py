@@ -56,13 +56,19 @@ def unknown_interval(mean: float) -> Estimate:
 
 
 def t_quantile(degrees: int) -> float:
-    """97.5 % quantile of Student's t; beyond the table by its expansion, to four digits (Abramowitz and Stegun 26.7.5).
+    """97.5 % quantile of Student's t, from the table and beyond it by the expansion.
 
     1 -> 12.706, 30 -> 2.042
     """
-    if degrees <= len(T_QUANTILES):
-        return T_QUANTILES[degrees - 1]
-    return Z + (Z**3 + Z) / (4 * degrees) + (5 * Z**5 + 16 * Z**3 + 3 * Z) / (96 * degrees**2)
+    return T_QUANTILES[degrees - 1] if degrees <= len(T_QUANTILES) else t_expansion(Z, degrees)
+
+
+def t_expansion(z: float, degrees: int) -> float:
+    """The quantile of Student's t that belongs to a quantile of the normal distribution (Abramowitz and Stegun 26.7.5).
+
+    To four digits from 20 degrees of freedom on; for the 80 % quantile 1.35 instead of 1.38 with one of them.
+    """
+    return z + (z**3 + z) / (4 * degrees) + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * degrees**2)
 
 
 # --- one validation

@@ -38,6 +38,7 @@ COMMANDS = {
     "study": Command("compare SFT, RL and both, with thoughts and without", is_long=True),
     "sweep": Command("run an experiment over several values or seeds, with a report", is_long=True),
     "replay-filter": Command("show which groups each rollout filter would have kept"),
+    "compare": Command("say whether one arm of runs is better than another, and how many seeds are missing"),
     "plot": Command("draw the validation success of a run"),
     "diagnose": Command("say what the numbers of a run show: healthy, or what is wrong and what to do"),
     "scaling": Command("compare runs of models of several sizes"),

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
-from ragen.config.arguments import finite, not_negative, num_seeds, positive
+from ragen.config.arguments import not_negative, num_seeds, positive, share
 from ragen.config.strict import did_you_mean
 from ragen.sweeps.command import run_helper, run_sweep
 from ragen.sweeps.experiments import ALGORITHMS, SWEEPS
@@ -21,13 +21,6 @@ from ragen.sweeps.run import shell_line
 from ragen.sweeps.slots import split_list
 
 BOOLEANS = {"true": True, "1": True, "yes": True, "y": True, "false": False, "0": False, "no": False, "n": False}
-
-
-def share(text: str) -> float:
-    value = finite(text)
-    if not 0 < value <= 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a share above 0 and up to 1")
-    return value
 
 
 def boolean(text: str) -> bool:

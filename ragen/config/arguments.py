@@ -33,3 +33,11 @@ def finite(text: str) -> float:
     if not math.isfinite(value):
         raise argparse.ArgumentTypeError(f"{text[:60]!r} is not a finite number")
     return value
+
+
+def share(text: str) -> float:
+    """A number above 0 and up to 1."""
+    value = finite(text)
+    if not 0 < value <= 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a share above 0 and up to 1")
+    return value

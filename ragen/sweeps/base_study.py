@@ -8,22 +8,26 @@ arms of the study: start, RL, SFT and SFT + RL.
 from __future__ import annotations
 
 import itertools
+import math
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from ragen.algorithms.statistics import Estimate, difference, over_seeds
+from ragen.algorithms.comparison import Gap, holm, paired_gap
+from ragen.algorithms.statistics import Estimate, over_seeds, unknown_interval
 from ragen.config.load import load_config
 from ragen.config.seeds import SEED_GAP
 from ragen.sft.config import SECTION
 from ragen.sweeps.driver import drive
 from ragen.sweeps.run import Run, shell_line
 from ragen.sweeps.slots import Slot
+from ragen.tracking.comparison import p_text, verdict
+from ragen.tracking.console import markdown_table
 from ragen.tracking.names import GREEDY_VALIDATION, VALIDATION
 from ragen.tracking.outcomes import DONE
-from ragen.tracking.rundir import read_records, write_atomic
+from ragen.tracking.rundir import read_records, read_status, write_atomic
 from ragen.tracking.validation import success_by_tag
 
 QUIET = (
@@ -116,45 +120,71 @@ def successes(run_dir: Path, tag: str) -> tuple[Rates, Rates]:
     return rows[0], rows[-1]
 
 
-def arms(runs: dict[tuple[str, str, str, int], Run]) -> dict[Key, list[Rates]]:
-    """(environment, way, arm) -> success of each seed."""
-    found: dict[Key, list[Rates]] = {}
+def arms(runs: dict[tuple[str, str, str, int], Run]) -> dict[Key, list[Rates | None]]:
+    """(environment, way, arm) -> success of each seed; None for a run that collapsed."""
+    found: dict[Key, list[Rates | None]] = {}
     for (name, way, kind, _), run in runs.items():
         before, after = ("start", "RL") if kind == "rl" else ("SFT", "SFT + RL")
         first, last = successes(run.run_dir, GAMES[name].tag)
+        is_collapsed = read_status(run.run_dir)["state"] == "early_stopped"
         found.setdefault((name, way, before), []).append(first)
-        found.setdefault((name, way, after), []).append(last)
+        found.setdefault((name, way, after), []).append(None if is_collapsed else last)
     return found
 
 
-def gain(better: Sequence[Rates], worse: Sequence[Rates]) -> Estimate:
-    """Difference of the sampled success, seed by seed, with its interval over the seeds."""
-    gaps = [difference(a.sampled, b.sampled) for a, b in zip(better, worse, strict=True)]
-    return over_seeds(gaps, share_levels=False)
+def gain(better: Sequence[Rates | None], worse: Sequence[Rates | None]) -> Gap | None:
+    """Difference of the sampled success by pairs of seeds; None where a run collapsed, since the others flatter it."""
+    if None in better or None in worse:
+        return None
+    return paired_gap([a.sampled.mean - b.sampled.mean for a, b in zip(better, worse, strict=True) if a and b])
 
 
-def report(found: dict[Key, list[Rates]], num_seeds: int) -> str:
-    """The study as Markdown."""
-    lines = [
-        f"Success on validation levels, mean over {num_seeds} seeds with 95 % intervals (Student's t over the seeds, "
-        "and at least the error of the validations).",
-        "",
-        "| environment | way | arm | sampled | greedy |",
-        "|---|---|---|---|---|",
-    ]
-    for (name, way, arm), rates in found.items():
-        # Every seed has validation levels of its own.
-        sampled, greedy = (over_seeds(column, share_levels=False).as_share() for column in zip(*rates, strict=True))
-        lines.append(f"| {GAMES[name].tag} | {way} | {arm} | {sampled:.3f} | {greedy:.3f} |")
-    lines += ["", "| difference of sampled success | |", "|---|---|"]
+def arm_row(rates: Sequence[Rates | None]) -> list[str]:
+    """Sampled and greedy success, and how many runs collapsed. Every seed has validation levels of its own."""
+    left = [rate for rate in rates if rate is not None]
+    if not left:
+        return ["-", "-", f"{len(rates)} of {len(rates)}"]
+    means = [over_seeds(column, share_levels=False).as_share() for column in zip(*left, strict=True)]
+    if len(left) < len(rates):
+        means = [unknown_interval(mean.mean) for mean in means]
+    return [*(f"{mean:.3f}" for mean in means), f"{len(rates) - len(left)} of {len(rates)}"]
+
+
+def gains(found: dict[Key, list[Rates | None]]) -> dict[str, Gap | None]:
+    """The differences that the study is about."""
+    pairs: dict[str, tuple[Key, Key]] = {}
     for name, game in GAMES.items():
         for way in WAYS if game.has_sft else ():
-            lines.append(
-                f"| {game.tag}, {way}: SFT - RL | {gain(found[name, way, 'SFT'], found[name, way, 'RL']):+.3f} |"
-            )
-        gap = gain(found[name, "think", "RL"], found[name, "no think", "RL"])
-        lines.append(f"| {game.tag}, RL: think - no think | {gap:+.3f} |")
-    return "\n".join(lines) + "\n"
+            pairs[f"{game.tag}, {way}: SFT - RL"] = (name, way, "SFT"), (name, way, "RL")
+        pairs[f"{game.tag}, RL: think - no think"] = (name, "think", "RL"), (name, "no think", "RL")
+    return {title: gain(found[one], found[other]) for title, (one, other) in pairs.items()}
+
+
+def report(found: dict[Key, list[Rates | None]], num_seeds: int) -> str:
+    """The study as Markdown."""
+    arms_table = markdown_table(
+        ("environment", "way", "arm", "sampled", "greedy", "collapsed"),
+        [[GAMES[name].tag, way, arm, *arm_row(rates)] for (name, way, arm), rates in found.items()],
+    )
+    gaps = gains(found)
+    corrected = holm([math.nan if gap is None else gap.p for gap in gaps.values()])
+    rows = []
+    for (title, gap), p in zip(gaps.items(), corrected, strict=True):
+        if gap is None:
+            rows.append([title, "-", "-", "no verdict on the mean: runs collapsed"])
+        else:
+            rows.append([title, f"{gap.estimate:+.3f}", p_text(p), verdict(gap, p)])
+    return "\n".join(
+        [
+            f"Success on validation levels, mean over {num_seeds} seeds with 95 % intervals (Student's t over the "
+            "seeds, and at least the error of the validations); of arms with collapsed runs the mean of the others.",
+            "",
+            arms_table,
+            "",
+            markdown_table(("difference of sampled success", "by pairs of seeds", "p (Holm)", "verdict"), rows),
+            "",
+        ]
+    )
 
 
 def study(out: Path, overrides: Sequence[str], *, num_seeds: int, num_slots: int) -> int:

@@ -41,7 +41,15 @@ def run_sweep(name: str, options: Options, *, resume_with: str) -> int:
     if outcomes is None:
         return 0
     axis_name = sweep.varied[0].rpartition(".")[2]
-    files = report.write_report(stem, title=title, axis_name=axis_name, runs=runs, outcomes=outcomes, summary=summary)
+    files = report.write_report(
+        stem,
+        title=title,
+        axis_name=axis_name,
+        runs=runs,
+        outcomes=outcomes,
+        summary=summary,
+        baseline=sweep.baseline,
+    )
     print(f"Report: {', '.join(map(str, files))}")
     return exit_code(outcomes)
 

@@ -88,6 +88,8 @@ class Sweep:
     """Value and include_zero -> the point; ValueError on a text that is not a value of this sweep."""
     name: str
     """Of an experiment, without the model; {tag} is the filter tag, {label} the value."""
+    baseline: str = "0"
+    """The value that the report compares the others with; the first one where it is not among them."""
 
     @property
     def project(self) -> str:
@@ -182,6 +184,7 @@ SWEEPS = {
         ),
         point_of=top_p_point,
         name="sokoban_top_p_{label}",
+        baseline="nofilter",
     ),
     "kl": Sweep(
         title="KL sweep",

@@ -92,7 +92,7 @@ def draw_values(axis: Axes, conditions: Sequence[Condition], axis_name: str) -> 
     for kind, (shift, colour, marker) in kinds.items() if estimated else ():
         for x, condition in estimated:
             value = getattr(condition, kind)
-            face = "white" if condition.has_early_stop else colour  # hollow: a regime that failed
+            face = "white" if condition.collapsed else colour  # hollow: a regime that failed
             style = {"color": colour, "markerfacecolor": face, "markersize": 7, "elinewidth": 1.4, "capsize": 4}
             axis.errorbar([x + shift], [value.mean], yerr=[[value.below], [value.above]], fmt=marker, **style)
         axis.plot([], [], linestyle="none", marker=marker, markersize=7, color=colour, label=kind)
@@ -103,6 +103,6 @@ def draw_values(axis: Axes, conditions: Sequence[Condition], axis_name: str) -> 
     axis.set_xlim(-0.6, len(conditions) - 0.4)
     axis.set_ylim(-0.03, 1.03)
     if estimated:
-        if any(condition.has_early_stop for condition in conditions):
-            axis.plot([], [], "o", color=GREY, markerfacecolor="white", label="with early stop")
+        if any(condition.collapsed for condition in conditions):
+            axis.plot([], [], "o", color=GREY, markerfacecolor="white", label="runs collapsed; mean of the others")
         legend_below(axis, title=interval_name(conditions), ncols=3)

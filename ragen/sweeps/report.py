@@ -12,7 +12,9 @@ from ragen.errors import MissingExtra, install_command
 from ragen.files import to_csv
 from ragen.sweeps.figure import draw
 from ragen.sweeps.run import Run
-from ragen.tracking.conditions import Condition, endings, interval_name, read_conditions
+from ragen.tracking.comparison import COLUMNS, compare_all, how_compared, to_row
+from ragen.tracking.conditions import Condition, collapse_note, endings, interval_name, read_conditions
+from ragen.tracking.console import markdown_table
 from ragen.tracking.outcomes import TIMES, Outcome
 from ragen.tracking.rundir import read_records, write_atomic
 
@@ -24,7 +26,14 @@ def check_extra() -> None:
 
 
 def write_report(
-    stem: Path, *, title: str, axis_name: str, runs: Sequence[Run], outcomes: Mapping[str, Outcome], summary: Path
+    stem: Path,
+    *,
+    title: str,
+    axis_name: str,
+    runs: Sequence[Run],
+    outcomes: Mapping[str, Outcome],
+    summary: Path,
+    baseline: str,
 ) -> list[Path]:
     """<stem>_report.md, .png and .csv, and <stem>_curves.csv with every validation; what was written."""
     conditions = read_conditions(runs, outcomes)
@@ -33,7 +42,10 @@ def write_report(
     draw(conditions, title=title, axis_name=axis_name, out=files["report.png"])
     write_atomic(files["report.csv"], runs_csv(conditions))
     write_atomic(curves_file, curves_csv(conditions))
-    text = report_text(conditions, title=title, axis_name=axis_name, figure=files["report.png"].name, summary=summary)
+    lines = [f"# {title}", "", f"![validation success]({files['report.png'].name})", ""]
+    lines += values_text(conditions, axis_name)
+    lines += differences_text(conditions, axis_name, baseline)
+    text = "\n".join([*lines, f"Result lines: {summary}", ""])
     write_atomic(files["report.md"], text)
     return [*files.values(), curves_file]
 
@@ -71,25 +83,39 @@ def curves_csv(conditions: Sequence[Condition]) -> str:
     return to_csv(["value", "seed", "step", "val_success", "val_episodes"], rows)
 
 
-def report_text(conditions: Sequence[Condition], *, title: str, axis_name: str, figure: str, summary: Path) -> str:
-    """What came out, as Markdown."""
-    lines = [f"# {title}", "", f"![validation success]({figure})", ""]
-    lines += [f"| {axis_name} | final success | best success | best at step | ended | training time |"]
-    lines += ["|---|---|---|---|---|---|"]
-    for condition in conditions:
-        final = f"{condition.final}" if condition.final else "-"
-        best = f"{condition.best}" if condition.best else "-"
-        steps = ", ".join(str(curve.best_step) for curve in condition.counted) or "-"
-        times = [curve.outcome.times["train_time"] for curve in condition.counted if curve.outcome.times]
-        seconds = f"{fmean(times):.1f} s" if times else "-"
-        lines.append(f"| {condition.value} | {final} | {best} | {steps} | {endings(condition)} | {seconds} |")
-    lines += [
-        "",
+def values_text(conditions: Sequence[Condition], axis_name: str) -> list[str]:
+    """What came out for each value, as Markdown."""
+    columns = (axis_name, "final success", "best success", "best at step", "collapsed", "ended", "training time")
+    notes = [
         f"Mean [{interval_name(conditions)}]. Final is the last validation of a run. Best is its highest one, chosen "
-        "after the fact, so it flatters every value.",
+        "after the fact, so it flatters every value."
     ]
-    if any(condition.has_early_stop for condition in conditions):
-        lines.append("A run that stopped early counts as a failed regime; its final success is that of its last step.")
+    if note := collapse_note(conditions):
+        notes.append(f"A run that stopped early is a failed regime. Means are those of the other runs alone. {note}")
     if any(len(condition.counted) == 1 for condition in conditions):
-        lines.append("One seed says nothing about the spread between runs: `--seeds 3` repeats every value.")
-    return "\n".join([*lines, "", f"Result lines: {summary}", ""])
+        notes.append("One seed says nothing about the spread between runs: `--seeds 3` repeats every value.")
+    return [markdown_table(columns, [value_row(condition) for condition in conditions]), "", *notes, ""]
+
+
+def value_row(condition: Condition) -> list[str]:
+    times = [curve.outcome.times["train_time"] for curve in condition.counted if curve.outcome.times]
+    return [
+        condition.value,
+        f"{condition.final}" if condition.final else "-",
+        f"{condition.best}" if condition.best else "-",
+        ", ".join(str(curve.best_step) for curve in condition.survivors) or "-",
+        f"{len(condition.collapsed)} of {len(condition.counted)}" if condition.counted else "-",
+        endings(condition),
+        f"{fmean(times):.1f} s" if times else "-",
+    ]
+
+
+def differences_text(conditions: Sequence[Condition], axis_name: str, baseline: str) -> list[str]:
+    """Every value against the baseline; nothing where there is nothing to compare."""
+    base = next((condition for condition in conditions if condition.value == baseline), conditions[0])
+    comparisons = compare_all(conditions, base)
+    if not comparisons:
+        return []
+    rows = [[comparison.value, *to_row(comparison)] for comparison in comparisons]
+    table = markdown_table((axis_name, *COLUMNS), rows)
+    return [f"Success less that of {axis_name} = {base.value}:", "", table, "", how_compared(comparisons), ""]

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, TypeVar
 
-from ragen.algorithms.statistics import Estimate, difference, over_seeds
+from ragen.algorithms.comparison import area, wilson_coverage
+from ragen.algorithms.statistics import Estimate, over_seeds, proportion_interval, unknown_interval
 from ragen.tracking.outcomes import DONE, Outcome
 from ragen.tracking.rundir import read_records
 from ragen.tracking.validation import mean_success, read_validation
@@ -67,10 +68,24 @@ class Curve:
     def best_step(self) -> int:
         return self.steps[self.successes.index(self.best)]
 
+    @property
+    def area(self) -> float:
+        """Mean success over the whole training."""
+        return area(self.steps, self.successes)
+
+    @property
+    def is_collapsed(self) -> bool:
+        """A run that stopped early is a failed regime, not a shorter success."""
+        return self.outcome.status == "early_stopped"
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Condition:
-    """A value of the sweep with all its seeds."""
+    """A value of the sweep with all its seeds.
+
+    Means are those of the runs that did not collapse. Where one did, they are the better half of the story, so they
+    have no interval, and the share of collapsed runs stands beside them.
+    """
 
     value: str
     curves: list[Curve]
@@ -79,29 +94,40 @@ class Condition:
 
     @property
     def first(self) -> Estimate | None:
-        """Success of the first validation."""
-        return self._over_runs([curve.estimates[0] for curve in self.counted])
+        """Success of the first validation; of all runs, since none had collapsed by then."""
+        return self._mean([curve.estimates[0] for curve in self.counted], is_known=True)
 
     @property
     def final(self) -> Estimate | None:
-        """Success of the last validation; None when no run counts."""
-        return self._over_runs([curve.estimates[-1] for curve in self.counted])
+        """Success of the last validation; None when no run is left to tell it from."""
+        return self._mean([curve.estimates[-1] for curve in self.survivors], is_known=not self.collapsed)
 
     @property
     def best(self) -> Estimate | None:
         """Success of the best validation."""
-        return self._over_runs([curve.estimates[curve.steps.index(curve.best_step)] for curve in self.counted])
+        best = [curve.estimates[curve.steps.index(curve.best_step)] for curve in self.survivors]
+        return self._mean(best, is_known=not self.collapsed)
 
-    def _over_runs(self, estimates: Sequence[Estimate]) -> Estimate | None:
-        return over_runs(estimates, share_levels=self.share_levels)
+    @property
+    def collapse(self) -> Estimate | None:
+        """Share of the runs that collapsed, with Wilson's interval."""
+        return proportion_interval(len(self.collapsed), len(self.counted)) if self.counted else None
+
+    def _mean(self, estimates: Sequence[Estimate], *, is_known: bool) -> Estimate | None:
+        mean = over_runs(estimates, share_levels=self.share_levels)
+        return mean if mean is None or is_known else unknown_interval(mean.mean)
 
     @property
     def counted(self) -> list[Curve]:
         return [curve for curve in self.curves if curve.counts]
 
     @property
-    def has_early_stop(self) -> bool:
-        return any(curve.outcome.status == "early_stopped" for curve in self.curves)
+    def survivors(self) -> list[Curve]:
+        return [curve for curve in self.counted if not curve.is_collapsed]
+
+    @property
+    def collapsed(self) -> list[Curve]:
+        return [curve for curve in self.counted if curve.is_collapsed]
 
 
 def read_curve(run: ListedRun, outcome: Outcome) -> Curve:
@@ -126,13 +152,6 @@ def over_runs(estimates: Sequence[Estimate], *, share_levels: bool = True) -> Es
     return over_seeds(estimates, share_levels=share_levels).as_share() if estimates else None
 
 
-def paired_difference(one: Condition, other: Condition) -> Estimate | None:
-    """The final success of one value minus that of another, seed by seed; None where they have no seed in common."""
-    mine, theirs = ({curve.run.seed: curve.estimates[-1] for curve in each.counted} for each in (one, other))
-    gaps = [difference(mine[seed], theirs[seed]) for seed in sorted(mine.keys() & theirs.keys())]
-    return over_seeds(gaps, share_levels=False) if gaps else None
-
-
 def read_conditions(
     runs: Sequence[R], outcomes: Mapping[str, Outcome], *, read: Callable[[R, Outcome], Curve] = read_curve
 ) -> list[Condition]:
@@ -145,14 +164,30 @@ def read_conditions(
 
 def interval_name(conditions: Sequence[Condition]) -> str:
     """What the intervals of figure and report are."""
-    kinds = []
+    kinds, whole = [], [condition for condition in conditions if not condition.collapsed]
     for share_levels, end in ((True, " and the validation levels they share"), (False, ", at least their own error")):
-        several = {len(c.counted) for c in conditions if len(c.counted) > 1 and c.share_levels is share_levels}
+        several = {len(c.counted) for c in whole if len(c.counted) > 1 and c.share_levels is share_levels}
         if several:
             kinds.append(f"Student's t over {' or '.join(map(str, sorted(several)))} seeds{end}")
-    if sizes := sorted({c.counted[0].num_levels for c in conditions if len(c.counted) == 1}):
+    if sizes := sorted({c.counted[0].num_levels for c in whole if len(c.counted) == 1}):
         kinds.append(f"one seed, over {' or '.join(map(str, sizes))} validation levels")
-    return "95 % intervals: " + "; ".join(kinds) if kinds else "no run to estimate from"
+    if len(whole) < len(conditions):
+        kinds.append("none where a run collapsed")
+    return "95 % intervals: " + "; ".join(kinds) if any(c.counted for c in conditions) else "no run to estimate from"
+
+
+def collapse_note(conditions: Sequence[Condition]) -> str:
+    """How many runs of each value collapsed; empty where none did.
+
+    Collapsed runs: 0.1: 1 of 3, 0.33 [0.06, 0.79] (Wilson's interval, which covers 95.6 % over all shares with 3 runs).
+    """
+    failed = [condition for condition in conditions if condition.collapsed]
+    if not failed:
+        return ""
+    shares = [f"{each.value}: {len(each.collapsed)} of {len(each.counted)}, {each.collapse:.2f}" for each in failed]
+    counts = sorted({len(each.counted) for each in failed})
+    covered = ", ".join(f"{wilson_coverage(count):.1%} with {count} runs" for count in counts)
+    return f"Collapsed runs: {'; '.join(shares)}. Wilson's interval covers, on average over all true shares, {covered}."
 
 
 def endings(condition: Condition) -> str:

@@ -14,15 +14,8 @@ from typing import Any
 
 from ragen.algorithms.statistics import Estimate
 from ragen.errors import RagenError
-from ragen.tracking.conditions import (
-    Condition,
-    Curve,
-    endings,
-    interval_name,
-    paired_difference,
-    read_conditions,
-    read_curve,
-)
+from ragen.tracking.comparison import paired_difference
+from ragen.tracking.conditions import Condition, Curve, endings, interval_name, read_conditions, read_curve
 from ragen.tracking.outcomes import Outcome
 from ragen.view.folders import Entry, Folders, NotThere
 from ragen.view.series import METRICS, number
@@ -224,7 +217,8 @@ def to_point(condition: Condition) -> dict[str, Any]:
         "final": _estimate(condition.final),
         "best": _estimate(condition.best),
         "num_counted": len(condition.counted),
-        "is_failed_regime": condition.has_early_stop,
+        "collapse": _estimate(condition.collapse),
+        "num_collapsed": len(condition.collapsed),
         "has_failed_runs": "fail" in statuses,
         "endings": endings(condition),
         "runs": [to_run(curve) for curve in sorted(condition.curves, key=lambda curve: curve.run.seed)],

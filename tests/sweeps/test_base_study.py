@@ -47,16 +47,21 @@ def test_the_report_has_means_and_differences(tmp_path):
             metric = f"val-env/{tag}/success"
             sampled = {metric: rate, f"{metric}_low": rate - 0.03, f"{metric}_high": rate + 0.03}
             RunDir(run.run_dir).log(step, sampled | {f"val-env-greedy/{tag}/success": rate + 0.1})
+        collapsed = (name, way, kind, seed) == ("frozen_lake", "no think", "rl", 2)
+        RunDir(run.run_dir).write_status(state="early_stopped" if collapsed else "finished")
     found = arms(runs)
     rates = [(rates.sampled.mean, rates.greedy.mean) for rates in found["sokoban", "think", "SFT + RL"]]
     assert rates == [pytest.approx((0.77, 0.87)), pytest.approx((0.79, 0.89))]
-    # Two seeds that agree: sqrt(0.03 ** 2 + 0.03 ** 2) / sqrt(2)
-    gap = gain(found["bandit", "think", "RL"], found["bandit", "no think", "RL"])
-    assert (gap.mean, gap.low, gap.high) == pytest.approx((0.05, 0.02, 0.08))
+    gap = gain(found["bandit", "think", "RL"], found["sokoban", "no think", "RL"])
+    assert gap and gap.estimate.mean == pytest.approx(0.05)
+    assert gain(found["frozen_lake", "no think", "SFT"], found["frozen_lake", "no think", "RL"]) is None
     text = report(found, 2)
-    assert "| CoordSokoban | think | start | 0.400 [0.379, 0.421] | 0.500 [0.500, 0.500] |" in text
-    assert "| BanditTest, RL: think - no think | +0.050 [+0.020, +0.080] |" in text
-    assert "| FrozenLake, no think: SFT - RL | -0.230" in text
+    assert "| CoordSokoban | think | start | 0.400 [0.379, 0.421] | 0.500 [0.500, 0.500] | 0 of 2 |" in text
+    assert "| FrozenLake | no think | RL | 0.620 | 0.720 | 1 of 2 |" in text, "the mean of the other run"
+    assert "| FrozenLake, no think: SFT - RL | - | - | no verdict on the mean: runs collapsed |" in text
+    # Sokoban with thoughts, seeds 1 and 2: 0.4 - 0.67 and 0.4 - 0.69.
+    assert "| CoordSokoban, think: SFT - RL | -0.280 [-0.407, -0.153] | 0.068 | cannot tell: " in text
+    assert "| BanditTest, RL: think - no think | +0.050 | - | cannot tell: the seeds do not differ |" in text
 
 
 def test_a_small_study_runs_to_its_report_and_is_not_run_again(tmp_path, monkeypatch, capsys):

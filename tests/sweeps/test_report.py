@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import math
 from pathlib import Path
 
 import numpy as np
@@ -89,7 +90,8 @@ def test_a_report_over_seeds(tmp_path):
     first, second = read_conditions(runs, outcomes)
     assert first.final is not None and first.best is not None and second.final is not None
     assert (first.final.mean, first.best.mean) == (0.55, 0.6)
-    assert second.final.mean == pytest.approx(0.04), "a run that stopped early counts with its last validation"
+    assert second.final.mean == 0.03 and math.isnan(second.final.low), "the mean of the run that did not stop early"
+    assert second.collapse == proportion_interval(1, 2)
     assert "Student's t over 2 seeds" in interval_name([first, second])
 
     files = write_report(
@@ -99,6 +101,7 @@ def test_a_report_over_seeds(tmp_path):
         runs=runs,
         outcomes=outcomes,
         summary=Path("logs/kl_sweep_tiny.log"),
+        baseline="0",
     )
     assert [file.name.removeprefix("kl_sweep_tiny_") for file in files] == [
         "report.md",
@@ -107,8 +110,11 @@ def test_a_report_over_seeds(tmp_path):
         "curves.csv",
     ]
     text = files[0].read_text()
-    assert "| 0 | 0.550 [0.000, 1.000] | 0.600 [0.502, 0.691] | 10, 20 | step 20 | 61.2 s |" in text
-    assert f"early stop at 10 ({STOP}: {CAUSE}), step 20" in text and "counts as a failed regime" in text
+    assert "| 0 | 0.550 [0.000, 1.000] | 0.600 [0.502, 0.691] | 10, 20 | 0 of 2 | step 20 | 61.2 s |" in text
+    assert f"| 0.1 | 0.030 | 0.100 | 0 | 1 of 2 | early stop at 10 ({STOP}: {CAUSE}), step 20 |" in text
+    assert "is a failed regime" in text and "0.1: 1 of 2, 0.50 [0.09, 0.91]" in text
+    # Seed 2 alone has a run that did not collapse on both sides: 0.03 - 0.6.
+    assert "| 0.1 | -0.570 | - | - | -0.500 | " in text and "no verdict on the mean: runs collapsed" in text
     rows = read_csv(files[2])
     assert [row["status"] for row in rows] == ["success", "success", "early_stopped", "success"]
     assert (rows[0]["best_success"], rows[0]["best_step"], rows[0]["last_step"]) == ("0.6", "10", "21")
@@ -126,10 +132,11 @@ def test_runs_without_numbers_have_their_place(tmp_path):
     runs = [make_run(tmp_path, value, 1, {}) for value in ("0", "0.1", "0.2")]
     runs.append(make_run(tmp_path, "0.3", 1, {0: 0.5}))
     outcomes = {"0-1": FAIL, "0.1-1": MISSING, "0.2-1": SUCCESS, "0.3-1": FAIL}
-    files = write_report(tmp_path / "s", title="s", axis_name="v", runs=runs, outcomes=outcomes, summary=Path("s.log"))
+    names = {"title": "s", "axis_name": "v", "summary": Path("s.log"), "baseline": "0"}
+    files = write_report(tmp_path / "s", runs=runs, outcomes=outcomes, **names)
     text = files[0].read_text()
-    assert "| 0 | - | - | - | failed | - |" in text
-    assert "| 0.1 | - | - | - | not run | - |" in text
-    assert "| 0.3 | - | - | - | failed | - |" in text, "half a run says nothing about its value"
+    assert "| 0 | - | - | - | - | failed | - |" in text
+    assert "| 0.1 | - | - | - | - | not run | - |" in text
+    assert "| 0.3 | - | - | - | - | failed | - |" in text, "half a run says nothing about its value"
     assert "no run to estimate from" in text
     assert len(figure_ink(files[1])[0]) > 2000

@@ -11,7 +11,8 @@ from ragen.algorithms.statistics import Estimate, over_seeds, proportion_interva
 from ragen.sweeps.base_study import plan
 from ragen.sweeps.results import fields_of, write_result
 from ragen.sweeps.run import Run
-from ragen.tracking.conditions import Condition, Curve, paired_difference
+from ragen.tracking.comparison import paired_difference
+from ragen.tracking.conditions import Condition, Curve
 from ragen.tracking.console import markdown_table
 from ragen.tracking.outcomes import Outcome
 from ragen.tracking.rundir import RunDir
@@ -100,8 +101,10 @@ def test_a_point_has_every_seed_and_students_interval(client, sweep):
 
 def test_failed_regimes_and_runs_are_marked(client, sweep):
     found = get(client, "0/logs/kl_sweep")
-    marks = [(point["is_failed_regime"], point["has_failed_runs"]) for point in found["points"]]
-    assert marks == [(False, False), (False, False), (True, True)]
+    marks = [(point["num_collapsed"], point["has_failed_runs"]) for point in found["points"]]
+    assert marks == [(0, False), (0, False), (1, True)]
+    assert found["points"][2]["final"] is None, "the mean is that of the runs that did not collapse"
+    assert found["points"][2]["collapse"]["mean"] == 1
     early, bad = found["points"][2]["runs"]
     assert (early["final"]["mean"], early["counts"], early["stop"]) == (0.1, True, "reward_variance_collapse: all fail")
     assert (bad["status"], bad["counts"], bad["last_lines"]) == ("fail", False, ["<b>no memory</b>"])
@@ -113,7 +116,7 @@ def test_differences_are_taken_seed_by_seed(client, sweep):
     assert found[1][0]["mean"] == pytest.approx(0.25)  # (0.7 - 0.5 + 0.9 - 0.6) / 2
     assert found[0][1]["mean"] == pytest.approx(-0.25)
     assert found[1][0]["low"] < found[1][0]["mean"] < found[1][0]["high"]
-    assert found[0][2]["mean"] == pytest.approx(0.4)  # the one seed that both have
+    assert found[0][2] is None, "the only run of the other collapsed"
 
     def condition(**finals: float) -> Condition:
         exact = {int(seed[1:]): Estimate(value, value, value) for seed, value in finals.items()}

@@ -52,7 +52,7 @@ function Strip({ point }) {
 }
 
 function Marks({ point }) {
-  return html`${point.is_failed_regime && html` <span class="badge badge-alarm"><span aria-hidden="true">■</span>failed regime</span>`}
+  return html`${point.num_collapsed > 0 && html` <span class="badge badge-alarm"><span aria-hidden="true">■</span>failed regime: ${point.num_collapsed} of ${point.num_counted} collapsed, ${share(point.collapse.mean)} ${interval(point.collapse.low, point.collapse.high)}</span>`}
     ${point.has_failed_runs && html` <span class="badge badge-warning"><span aria-hidden="true">✕</span>runs failed</span>`}`;
 }
 
@@ -74,7 +74,7 @@ function Points({ sweep }) {
       <td>${visible(point.endings)}</td></tr>`)}</tbody></table></div>`;
 }
 
-// The validations of a value step by step: the mean over its seeds that count, and Student's interval.
+// The validations of a value step by step: the mean over its seeds that count, and Student's interval where none collapsed.
 function curveOf(point, x) {
   const runs = point.runs.filter((run) => run.counts);
   const at = runs.map((run) => new Map(run.steps.map((step, i) => [step, run.successes[i]])));
@@ -82,7 +82,7 @@ function curveOf(point, x) {
     const values = at.map((one) => one.get(step)).filter((value) => value !== undefined);
     return values.length ? student(values, [0, 1]) : { mean: null, low: null, high: null };
   });
-  const isBand = ends.some((end) => end.low !== null);
+  const isBand = point.num_collapsed === 0 && ends.some((end) => end.low !== null);
   return {
     label: visible(point.value), values: ends.map((end) => end.mean),
     low: isBand ? ends.map((end) => end.low) : null, high: isBand ? ends.map((end) => end.high) : null,
@@ -147,7 +147,7 @@ export function Sweep({ id }) {
       <div class="fact"><dt>Records</dt><dd><code>${visible(sweep.folder)}</code></dd></div></dl>`}
     <${Problem} error=${error} />
     ${sweep.points.length > 0 && html`<${Points} sweep=${sweep} />
-      <p class="muted hint below">Success in validation, mean [${visible(sweep.interval)}]. ${["✕ is a run that stopped early; a value with one counts as a failed regime, with the success of its last step.", "Runs that failed do not count.", "Best is chosen after the fact, so it flatters every value.", "Differences are taken seed by seed."].join(" ")}</p>
+      <p class="muted hint below">Success in validation, mean [${visible(sweep.interval)}]. ${["✕ is a run that stopped early; a value with one is a failed regime: its share has Wilson's interval, its means are those of the other runs and have none.", "Runs that failed do not count.", "Best is chosen after the fact, so it flatters every value.", "Differences are taken seed by seed."].join(" ")}</p>
       <${Curves} points=${sweep.points} />
       <h2 class="section">Runs</h2><${SweptRuns} points=${sweep.points} />`}
     <${Waiting} runs=${sweep.waiting} />
