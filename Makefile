@@ -8,6 +8,8 @@ VLLM_VENV := .venv-vllm
 VLLM_INSTALLED := $(VLLM_VENV)/.installed
 EXTRAS := dev,plot,gym,models,lora,sft,wandb,tensorboard,ray,view
 ENV ?= frozen_lake
+# Files of tests that run at a time. They start processes of their own, so more than a few help little.
+WORKERS ?= $(shell n=$$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2); echo $$((n < 4 ? n : 4)))
 SCRATCH := /tmp/ragen-constraints
 
 # OpenMP threads that spin for long while they wait slow every other process down; all of this must be in
@@ -52,8 +54,8 @@ browser:  ## install Debian's chromium, in which the page of ragen view is teste
 		$$sudo apt-get install -y -qq --no-install-recommends chromium fonts-dejavu-core; }
 
 test: export OMP_NUM_THREADS ?= 1
-test: $(INSTALLED)  ## run the fast tests
-	$(BIN)/python -m pytest -q -m "not slow and not vllm and not gpu"
+test: $(INSTALLED)  ## run the fast tests, a file per core at a time (WORKERS=1: one after the other)
+	$(BIN)/python -m pytest -q -n $(WORKERS) --dist loadfile -m "not slow and not vllm and not gpu"
 
 test-slow: export OMP_NUM_THREADS ?= 1
 test-slow: $(INSTALLED)  ## run the slow tests
