@@ -65,6 +65,7 @@ OPTIONS = {
     "--steps": Option(positive, "N", "training steps (%(default)s)"),
     "--gpus": Option(comma_list, "LIST", "GPU ids, separated by commas (all there are)"),
     "--gpus-per-exp": Option(positive, "N", "GPUs for each run (%(default)s)"),
+    "--runs-per-gpu": Option(positive, "K", "runs that share a GPU, or the CPU, at a time (%(default)s)"),
     "--ray-num-cpus": Option(positive, "N", "CPUs of the Ray of a run (%(default)s)"),
     "--gpu-memory-utilization": Option(share, "V", "share of GPU memory for rollouts (%(default)s)"),
     "--model-path": Option(str, "M", "model (%(default)s)"),
@@ -81,7 +82,7 @@ OPTIONS = {
 COMMON = {"--gpus": None, "--ray-num-cpus": 16, "--model-path": "Qwen/Qwen2.5-3B", "--model-name": None}
 COMMON |= {"--dry-run": False, "--skip-done": False}
 SWEEP = COMMON | {"--steps": 400, "--gpus-per-exp": 1, "--gpu-memory-utilization": 0.5, "--save-freq": -1}
-SWEEP |= {"--seeds": 1, "--ray": None}
+SWEEP |= {"--seeds": 1, "--runs-per-gpu": 1, "--ray": None}
 HELPER = COMMON | {"--algo": "PPO", "--gpu-memory-utilization": 0.3}
 HELPER |= {"--ppo-micro-batch-size-per-gpu": 4, "--log-prob-micro-batch-size-per-gpu": 4}
 

@@ -79,6 +79,8 @@ class TrainerConfig:
     default_local_dir: Annotated[Name, "Run directory: config, metrics, episodes and checkpoints."]
     local_log_dir: Annotated[Name, "Folder for the results of stand-alone evaluations."]
     total_training_steps: Annotated[Count, "The run ends after this step."]
+    seeds: Annotated[Count, "Runs of this configuration, each with a training seed of its own; beyond 1 with a table."]
+    runs_per_gpu: Annotated[Count, "Of several seeds, how many share a GPU, or the CPU, at a time."]
     val_before_train: Annotated[bool, "Validate before the first step."]
     val_only: Annotated[bool, "Validate and end."]
     preflight: Annotated[bool, "Say at the start what silence, a random policy and the solver earn."]

@@ -50,6 +50,8 @@ MAY_CHANGE = ("output_dir", "data_dir", "num_processes", "micro_batch_size", "va
 
 def run(config: Config, sft: SftConfig) -> None:
     """Check what the machine must have, then run all stages."""
+    if config.trainer.seeds > 1:
+        raise ConfigError(f"trainer.seeds={config.trainer.seeds}: only a training repeats itself. Leave it out here.")
     check_names(config.trainer.logger)
     check_devices(config)
     for note in device_notes(config):

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from glob import escape
 from pathlib import Path
 
 from ragen.errors import ConfigError
 from ragen.sweeps import report
-from ragen.sweeps.driver import drive
+from ragen.sweeps.driver import drive, exit_code
 from ragen.sweeps.experiments import SWEEPS, trained_dir
 from ragen.sweeps.plan import Options, plan_gradient_analysis, plan_probe, plan_sweep
 from ragen.sweeps.run import Run
-from ragen.sweeps.slots import Slot, cut_slots, find_machine
-from ragen.tracking.outcomes import DONE, Outcome
+from ragen.sweeps.slots import Slot, cut_slots, find_machine, repeat_slots
 from ragen.trainer.checkpoint import step_of
 
 
@@ -78,11 +77,6 @@ def run_helper(name: str, options: Options, *, resume_with: str) -> int:
     return exit_code(outcomes)
 
 
-def exit_code(outcomes: Mapping[str, Outcome]) -> int:
-    """An early stop is a result; a failure is not."""
-    return 0 if all(outcome.status in DONE for outcome in outcomes.values()) else 1
-
-
 def moved_aside(run: Run) -> set[Path]:
     """Folders with what earlier runs left in the directory of this one; that they were moved stands in its log only."""
     return set(run.run_dir.parent.glob(f"{escape(run.run_dir.name)}.*"))
@@ -112,7 +106,7 @@ def find_slots(options: Options) -> list[Slot]:
             raise ConfigError(f"--gpus names GPUs of this machine, --ray {options.ray} lets Ray choose. Leave one out.")
         return [Slot(devices=",".join(map(str, range(size))), size=size, label=f"{size}xRay")]
     machine = find_machine(options.gpus)
-    return cut_slots(machine, size or len(machine.gpus) or 1)
+    return repeat_slots(cut_slots(machine, size or len(machine.gpus) or 1), options.runs_per_gpu)
 
 
 def header_lines(title: str, options: Options, slots: Sequence[Slot]) -> list[str]:

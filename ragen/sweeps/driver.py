@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from ragen.config.trainer import TrainerConfig
 from ragen.errors import ConfigError, Interrupted
 from ragen.sweeps.backend import Backend, LocalBackend
 from ragen.sweeps.results import SummaryLog, outcome_before, write_result
@@ -16,9 +17,10 @@ from ragen.sweeps.run import Run, shell_line
 from ragen.sweeps.scheduler import Scheduler
 from ragen.sweeps.slots import Slot
 from ragen.sweeps.view import make_view
-from ragen.tracking.outcomes import Outcome
+from ragen.tracking.console import duration
+from ragen.tracking.outcomes import DONE, Outcome
 from ragen.trainer.checkpoint import LATEST
-from ragen.trainer.start import check_own_changes, plan_start
+from ragen.trainer.start import check_own_changes, checkpoint_bytes, plan_start
 
 
 def drive(
@@ -42,7 +44,10 @@ def drive(
     if is_dry:
         print_plan(title, runs, slots, done)
         return None
-    check_ready([run for run in runs if run.name not in done])
+    left = [run for run in runs if run.name not in done]
+    num_bytes = check_ready(left)
+    if len(runs) > 1:
+        print(plan_line(title, runs, done, len(slots), num_bytes), flush=True)
     backend = make_backend(ray, slots)
     log = SummaryLog(summary, header) if summary else None
     if log:
@@ -69,6 +74,11 @@ def drive(
     return {state.run.name: state.outcome for state in states}
 
 
+def exit_code(outcomes: Mapping[str, Outcome]) -> int:
+    """An early stop is a result; a failure is not."""
+    return 0 if all(outcome.status in DONE for outcome in outcomes.values()) else 1
+
+
 def make_backend(ray: str | None, slots: Sequence[Slot]) -> Backend:
     if ray is None:
         return LocalBackend(slots)
@@ -90,10 +100,41 @@ def check_folders(runs: Sequence[Run]) -> None:
             check_own_changes(run.config)
 
 
-def check_ready(runs: Sequence[Run]) -> None:
-    """What the runs need is there: trackers, model, a trainer that can do it, checkpoints one can resume from."""
+def check_ready(runs: Sequence[Run]) -> int:
+    """What the runs need is there: trackers, model, a trainer that can do it, checkpoints one can resume from.
+
+    The bytes that the checkpoints of all of them will take.
+    """
+    num_bytes = 0
     for config in [run.config for run in runs if run.config]:
-        plan_start(config)  # a run with nothing left to do is accepted
+        start = plan_start(config)  # a run with nothing left to do is accepted
+        num_bytes += checkpoint_bytes(config, start) * kept_checkpoints(config.trainer)
+    return num_bytes
+
+
+def kept_checkpoints(trainer: TrainerConfig) -> int:
+    """How many are on the disk at the end; while one is written there is one more."""
+    if trainer.save_freq < 1:
+        return 0
+    written = -(-trainer.total_training_steps // trainer.save_freq)
+    return min(written, trainer.max_actor_ckpt_to_keep or written)
+
+
+def plan_line(title: str, runs: Sequence[Run], done: Mapping[str, Outcome], num_slots: int, num_bytes: int) -> str:
+    """What lies ahead: KL sweep: 3 of 4 runs to do, 2 at a time; about 1.2 GB of checkpoints; about 5 min 0 s by ..."""
+    left = [run for run in runs if run.name not in done]
+    num_parallel = min(num_slots, len(left))
+    parts = [f"{title}: {len(left)} of {len(runs)} runs to do, {num_parallel} at a time"]
+    if num_bytes:
+        parts.append(f"about {num_bytes / 1e9:.1f} GB of checkpoints")
+    steps = sum(run.total_steps for run in runs if run.name in done)
+    if steps and left:
+        seconds = sum(outcome.wall_time or 0.0 for outcome in done.values()) / steps
+        expected = seconds * sum(run.total_steps for run in left) / num_parallel
+        parts.append(f"about {duration(expected)} by the runs that have ended")
+    elif left:
+        parts.append("the time is known when a run has ended")
+    return "; ".join(parts) + "."
 
 
 def print_plan(title: str, runs: Sequence[Run], slots: Sequence[Slot], done: Mapping[str, Outcome]) -> None:

@@ -52,6 +52,8 @@ class Options:
     """Ids of the GPUs to use; None takes all there are."""
     gpus_per_exp: int | None = None
     """GPUs of each run; None takes all for one run."""
+    runs_per_gpu: int = 1
+    """Runs that share a GPU, or the CPU."""
     ray: str | None = None
     """Address of the Ray cluster that runs everything."""
     steps: int = 1
@@ -110,6 +112,8 @@ def make_run(
     for key in map(key_of, options.overrides):
         if key == "model_path":
             raise ConfigError("model_path would not enter the names of the runs. Use --model-path and --model-name.")
+    # What each run takes of the memory is its part of what all that share the GPU may take.
+    memory_share = options.gpu_memory_utilization / options.runs_per_gpu
     common = {
         "model_path": quoted(options.model_path),
         "trainer.project_name": project,
@@ -120,7 +124,7 @@ def make_run(
         "trainer.n_gpus_per_node": str(slot.size),
         "system.CUDA_VISIBLE_DEVICES": f"'{DEVICES}'",
         "ray_kwargs.ray_init.num_cpus": str(options.ray_num_cpus),
-        "actor_rollout_ref.rollout.gpu_memory_utilization": f"{options.gpu_memory_utilization:g}",
+        "actor_rollout_ref.rollout.gpu_memory_utilization": f"{memory_share:g}",
     }
     command = train_command(common | own, [*options.overrides, *extra])
     config = load_config(CONFIG_NAME, [argument.replace(DEVICES, slot.devices) for argument in command[6:]])

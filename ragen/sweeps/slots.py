@@ -86,6 +86,11 @@ def cut_slots(machine: Machine, gpus_per_run: int) -> list[Slot]:
     return [Slot(devices=",".join(group), size=len(group), label=slot_label(group, machine)) for group in groups]
 
 
+def repeat_slots(slots: Sequence[Slot], runs_per_gpu: int) -> list[Slot]:
+    """So many runs share each slot: 0 and 1 by 2 -> 0, 1, 0, 1, so that all GPUs are taken before one is shared."""
+    return [*slots] * runs_per_gpu
+
+
 def slot_label(group: Sequence[str], machine: Machine) -> str:
     """Four H100 -> 4xH100; different models -> 4xmixed; a model that nobody knows -> 1xGPU3."""
     names = {"CPU" if machine.is_cpu else machine.models.get(gpu) or f"GPU{gpu}" for gpu in group}

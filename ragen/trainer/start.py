@@ -153,15 +153,22 @@ def check_lengths(config: Config, start: Start) -> None:
 
 
 def check_room(config: Config, start: Start) -> None:
-    """Refuse a disk without room for one checkpoint: the weights, and with an optimizer two moments for each."""
-    if config.trainer.save_freq < 1 or config.lora.rank > 0:
-        return
+    """Refuse a disk without room for one checkpoint."""
+    if config.trainer.save_freq > 0:
+        folder = Path(config.trainer.default_local_dir)
+        check_writable(folder, "trainer.default_local_dir", num_bytes=checkpoint_bytes(config, start))
+
+
+def checkpoint_bytes(config: Config, start: Start) -> int:
+    """The size of a checkpoint: the weights, and with an optimizer two moments for each. Adapters hardly count."""
+    if config.lora.rank > 0:
+        return 0
     roles = ((start.actor, config.actor_rollout_ref.actor.checkpoint), (start.critic, config.critic.checkpoint))
     num_bytes = 0
     for folder, contents in roles:
         files = folder.glob("model*.safetensors") if isinstance(folder, Path) else ()
         num_bytes += sum(file.stat().st_size for file in files) * (3 if "optimizer" in contents.save_contents else 1)
-    check_writable(Path(config.trainer.default_local_dir), "trainer.default_local_dir", num_bytes=num_bytes)
+    return num_bytes
 
 
 def check_outputs(config: Config) -> None:

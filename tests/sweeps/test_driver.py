@@ -11,9 +11,11 @@ from dataclasses import replace
 
 import pytest
 
+from ragen.config import load_config
 from ragen.errors import ConfigError, Interrupted
-from ragen.sweeps.driver import drive
+from ragen.sweeps.driver import drive, kept_checkpoints, plan_line
 from ragen.sweeps.slots import Slot
+from ragen.tracking.outcomes import Outcome
 from tests.sweeps.sweeping import runs_of_all_kinds, script_run, writing
 
 SLOT = [Slot(devices="", size=1, label="1xCPU")]
@@ -67,6 +69,27 @@ def test_a_dry_run_prints_what_would_be_done_and_writes_nothing(tmp_path, capsys
     commands = [line.split()[1] for line in output.splitlines() if line.startswith("env ")]
     assert commands == ["CUDA_VISIBLE_DEVICES=4", "CUDA_VISIBLE_DEVICES=5"]
     assert not (tmp_path / "x.log").exists() and not begun.log.exists()
+
+
+def test_the_plan_is_printed_before_the_first_run_with_the_time_of_those_that_ended(tmp_path, capsys):
+    runs = [script_run(tmp_path, name, writing(tmp_path / "runs" / name, "finished")) for name in "abc"]
+    drive(runs[:1], SLOT, title="x")
+    assert "to do" not in capsys.readouterr().out, "one run is no plan"
+    drive(runs[1:], SLOT, title="x")
+    assert "x: 2 of 2 runs to do, 1 at a time; the time is known when a run has ended.\n" in capsys.readouterr().out
+    done = {"a": Outcome(status="success", wall_time=60.0)}
+    line = plan_line("x", runs, done, num_slots=4, num_bytes=1_500_000_000)
+    expected = (
+        "2 of 3 runs to do, 2 at a time; about 1.5 GB of checkpoints; about 1 min 0 s by the runs that have ended."
+    )
+    assert line == f"x: {expected}"
+
+
+@pytest.mark.parametrize(("keep", "save_freq", "expected"), [(1, 10, 1), (None, 10, 3), (5, 10, 3), (None, -1, 0)])
+def test_checkpoints_that_stay(keep, save_freq, expected):
+    trainer = load_config("base").trainer
+    settings = {"total_training_steps": 25, "save_freq": save_freq, "max_actor_ckpt_to_keep": keep}
+    assert kept_checkpoints(replace(trainer, **settings)) == expected
 
 
 def test_two_runs_do_not_share_a_directory(tmp_path):

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from ragen.cli.sweep import main
-from ragen.sweeps.slots import Machine, Slot, cut_slots, find_machine, short_model, thread_settings
+from ragen.sweeps.slots import Machine, Slot, cut_slots, find_machine, repeat_slots, short_model, thread_settings
 from tests.sweeps.sweeping import dry_run
 
 
@@ -26,6 +26,11 @@ from tests.sweeps.sweeping import dry_run
 )
 def test_short_names_of_gpus(name, short):
     assert short_model(name) == short
+
+
+def test_runs_share_a_gpu_only_when_all_are_taken():
+    slots = cut_slots(Machine(gpus=("0", "1"), models={}, is_cpu=False), 1)
+    assert [slot.devices for slot in repeat_slots(slots, 2)] == ["0", "1", "0", "1"]
 
 
 def test_slots_are_consecutive_and_labelled():

@@ -1,0 +1,69 @@
+"""`trainer.seeds=N`: one configuration with several seeds, and what they say together."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from ragen.config import Config, load_config
+from ragen.config.seeds import SEED_GAP
+from ragen.errors import ConfigError
+from ragen.sweeps.compare import arms_table
+from ragen.sweeps.driver import drive, exit_code
+from ragen.sweeps.plan import key_of, quoted
+from ragen.sweeps.run import DEVICES, Run, shell_line
+from ragen.sweeps.slots import Slot, cut_slots, find_machine, repeat_slots
+from ragen.tracking.conditions import collapse_note, interval_name, read_conditions
+
+OWN_KEYS = ("trainer.seeds", "trainer.runs_per_gpu")
+"""What a run of its own must not read again."""
+
+
+def train_seeds(config: Config, config_name: str, config_dir: str | None, overrides: Sequence[str]) -> int:
+    """Train every seed, print their table; the exit code."""
+    slots = repeat_slots(cut_slots(find_machine(None), config.trainer.n_gpus_per_node), config.trainer.runs_per_gpu)
+    runs = plan_seeds(config, config_name, config_dir, overrides, slots[0])
+    outcomes = drive(runs, slots, title=f"{config.trainer.experiment_name}, {len(runs)} seeds") or {}
+    (condition,) = read_conditions(runs, outcomes)
+    if condition.counted:
+        print(f"\n{arms_table([condition])}\n\nMean success of the last validation [{interval_name([condition])}].")
+    if note := collapse_note([condition]):
+        print(f"A run that stopped early collapsed. Means are those of the other runs alone. {note}")
+    print(f"Draw them: {shell_line(['ragen', 'plot', *(str(run.run_dir) for run in runs)])}")
+    return exit_code(outcomes)
+
+
+def plan_seeds(
+    config: Config, config_name: str, config_dir: str | None, overrides: Sequence[str], slot: Slot
+) -> list[Run]:
+    """The plain run, then `-seed2`, `-seed3`, ... with training seeds of their own, on the same validation levels."""
+    if config.seed.train is None:
+        raise ConfigError("trainer.seeds: seed.train is null, so no run could be repeated. Give it a number.")
+    kept = [word for word in overrides if key_of(word) not in OWN_KEYS]
+    folder, name = Path(config.trainer.default_local_dir), config.trainer.experiment_name
+    where = ["--config-dir", config_dir] if config_dir else []
+    runs = []
+    for seed in range(1, config.trainer.seeds + 1):
+        end = f"-seed{seed}" if seed > 1 else ""
+        own = [
+            "trainer.seeds=1",
+            f"trainer.experiment_name={quoted(name + end)}",
+            f"trainer.default_local_dir={quoted(str(folder) + end)}",
+            f"seed.train={config.seed.train + (seed - 1) * SEED_GAP}",
+            f"system.CUDA_VISIBLE_DEVICES='{DEVICES}'",
+        ]
+        words = [*kept, *own]
+        runs.append(
+            Run(
+                name=name + end,
+                command=(sys.executable, "-m", "ragen.cli", "train", "--config-name", config_name, *where, *words),
+                log=Path("logs") / config.trainer.project_name / f"{name}{end}.log",
+                run_dir=Path(str(folder) + end),
+                total_steps=config.trainer.total_training_steps,
+                value=name,
+                seed=seed,
+                config=load_config(config_name, [word.replace(DEVICES, slot.devices) for word in words], config_dir),
+            )
+        )
+    return runs
