@@ -30,6 +30,7 @@ class Command(NamedTuple):
 COMMANDS = {
     "demo": Command("play the embedded models, train one and draw its curve", is_long=True),
     "eval": Command("evaluate a model on the validation levels", is_long=True),
+    "chat": Command("talk to a model or a checkpoint"),
     "view": Command("show runs as a live page in the browser"),
     "show": Command("print saved episodes as text or pictures"),
     "train": Command("train an agent (the same as python train.py)", is_long=True, interrupted=INTERRUPTED),
@@ -47,6 +48,8 @@ COMMANDS = {
     "collapse": Command("draw how a run's reasoning depends on the prompt"),
     "config": Command("print the resolved configuration with a sentence per key"),
     "models": Command("list, fetch and convert models that need no hub"),
+    "doctor": Command("say what is installed, what is missing and what it would give"),
+    "completion": Command("print a script by which bash, zsh or fish completes commands, configurations and keys"),
     "legacy": Command("train by a command line of the first release (the same as bash train.sh)"),
     "search": Command("the hyper-parameter search of the base experiments"),
 }

@@ -122,6 +122,10 @@ class Engine:
         """Advance every open request and return those that finished; blocks until some progress was made."""
         raise NotImplementedError
 
+    def written(self, session: int) -> Sequence[int]:
+        """The open reply of a session as far as it has come; empty for engines that return whole replies only."""
+        return ()
+
     def release(self, session: int) -> None:
         """The session is over: its cache may go."""
 

@@ -88,6 +88,10 @@ class SessionEngine(Engine):
             self._queued_at = self._clock
         self.queue.append(request)
 
+    def written(self, session: int) -> Sequence[int]:
+        found = self._by_name.get(session)
+        return found.reply.token_ids if found is not None and found.reply is not None else ()
+
     def release(self, session: int) -> None:
         """The session is over: its queued request and its slot go."""
         self.queue = deque(request for request in self.queue if request.session != session)

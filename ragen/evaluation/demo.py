@@ -5,11 +5,13 @@ Tested in tests/test_readme.py.
 
 from __future__ import annotations
 
+import importlib.util
 import time
 from collections.abc import Sequence
 from pathlib import Path
 
 from ragen.config import Config, load_config
+from ragen.errors import install_command
 from ragen.evaluation.command import run_evaluation
 from ragen.llm_agent.metrics import success
 from ragen.tracking.console import console, print_table
@@ -57,23 +59,27 @@ def play(out: Path, levels: int) -> None:
 
 
 def train(config: Config, run: Path) -> None:
-    """Train, draw the learning curve and say what it shows."""
-    from ragen.plotting.learning_curve import plot_learning_curve
+    """Train, draw the learning curve and say what it shows; without matplotlib there is no picture."""
+    from ragen.plotting.learning_curve import plot_learning_curve, read_run
     from ragen.trainer.build import build_trainer
 
     tags = config.es_manager.val.env_configs.tags
     steps = config.trainer.total_training_steps
     console.print(f"\nTraining {config.model_path} on {', '.join(tags)} for {steps} steps. Watch it: ragen view {run}")
+    can_draw = importlib.util.find_spec("matplotlib") is not None
+    if not can_draw:
+        console.print(f"The learning curve will not be drawn: it needs matplotlib. Run: {install_command('plot')}")
     started = time.monotonic()
     trainer = build_trainer(config)
     assert trainer is not None
     trainer.fit()
     figure = run / "learning_curve.png"
-    curves = plot_learning_curve([run], figure)
+    curves = plot_learning_curve([run], figure) if can_draw else read_run(run)
     console.print(f"Trained in {time.monotonic() - started:.0f} s.")
     for tag, found in curves.items():
         for curve in found:
             first, last = curve.estimates[0], curve.estimates[-1]
             verb = "rose" if last.low > first.high else "fell" if last.high < first.low else "went"
             console.print(f"{tag}, {curve.name}: success {verb} from {first:.2f} to {last:.2f}.")
-    console.print(f"Learning curve: {figure}")
+    if can_draw:
+        console.print(f"Learning curve: {figure}")

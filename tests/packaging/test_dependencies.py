@@ -9,6 +9,8 @@ from pathlib import Path
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from ragen.doctor import CORE, EXTRAS, PYTHONS
+
 ROOT = Path(__file__).parents[2]
 
 # In two halves, so that this file does not contain what it looks for.
@@ -64,3 +66,18 @@ def test_no_file_names_a_registry_or_a_path_of_this_machine():
             continue
         found += [f"{path.relative_to(ROOT)}: {word}" for word in REGISTRY_HOSTS + MACHINE_PATHS if word in text]
     assert not found, "\n".join(found)
+
+
+def test_the_doctor_knows_every_dependency_and_extra():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert {canonicalize_name(name) for name in CORE} == {
+        canonicalize_name(Requirement(line).name) for line in project["dependencies"]
+    }
+    extras = {name: lines for name, lines in project["optional-dependencies"].items() if name != "dev"}
+    known = {name: set(map(canonicalize_name, extra.packages)) for name, extra in EXTRAS.items()}
+    asked = {name: {canonicalize_name(Requirement(line).name) for line in lines} for name, lines in extras.items()}
+    assert known == asked, "EXTRAS of ragen/doctor.py says what each extra brings and what it gives"
+    declared = Requirement(f"python{project['requires-python']}").specifier
+    tried = {f"3.{minor}" for minor in range(20) if declared.contains(f"3.{minor}.0")}
+    assert tried == {f"{major}.{minor}" for major, minor in PYTHONS}
+    assert tried == {line.split()[-1] for line in project["classifiers"] if re.search(r":: 3\.\d+$", line)}

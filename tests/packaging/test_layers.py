@@ -24,7 +24,7 @@ LAYERS = [
     {"evaluation"},
     {"sft"},
     {"sweeps"},
-    {"legacy"},
+    {"legacy", "doctor"},
     {"cli"},
 ]
 RANK = {part: rank for rank, layer in enumerate(LAYERS) for part in layer}

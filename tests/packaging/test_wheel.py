@@ -1,5 +1,6 @@
 """A wheel is whole: installed away from the repository, its commands run in an empty folder."""
 
+import importlib.metadata
 import json
 import os
 import re
@@ -14,6 +15,8 @@ import zipfile
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).parents[2]
 SOURCES = ("LICENSE", "MANIFEST.in", "README.md", "config", "pyproject.toml", "ragen", "setup.py")
@@ -41,17 +44,49 @@ def wheel(tmp_path_factory) -> Path:
     return found
 
 
+def new_environment(wheel: Path, home: Path) -> Path:
+    """An environment that holds the wheel and nothing else."""
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(home)], check=True)
+    words = ["--python", str(home / "bin/python"), "install", "--no-deps", "--no-index", "--quiet", str(wheel)]
+    subprocess.run([sys.executable, "-m", "pip", *words], env=environment(), check=True)
+    return home
+
+
 @pytest.fixture(scope="module")
 def program(wheel, tmp_path_factory) -> Path:
     """`ragen` of a fresh environment that has RAGEN from the wheel alone, and what it depends on from this one."""
-    home = tmp_path_factory.mktemp("environment")
-    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(home)], check=True)
+    home = new_environment(wheel, tmp_path_factory.mktemp("environment"))
     (packages,) = home.glob("lib/python*/site-packages")
-    words = ["--python", str(home / "bin/python"), "install", "--no-deps", "--no-index", "--quiet", str(wheel)]
-    subprocess.run([sys.executable, "-m", "pip", *words], env=environment(), check=True)
     # Modules are found in a folder that a .pth file names, but its own .pth files, an editable install, are not read.
     (packages / "dependencies.pth").write_text(sysconfig.get_path("purelib") + "\n")
     return home / "bin" / "ragen"
+
+
+@pytest.fixture(scope="module")
+def core(wheel, tmp_path_factory) -> Path:
+    """`ragen` of an environment without any extra: of what is installed here, only what the core asks for is linked."""
+    home = new_environment(wheel, tmp_path_factory.mktemp("core"))
+    (packages,) = home.glob("lib/python*/site-packages")
+    for name in needed_by("ragen-agents"):
+        files = importlib.metadata.files(name) or []
+        for top in {Path(file.parts[0]) for file in files if file.parts[0] not in ("..", "__pycache__")}:
+            if not (packages / top).exists():
+                (packages / top).symlink_to(Path(sysconfig.get_path("purelib")) / top)
+    return home / "bin" / "ragen"
+
+
+def needed_by(name: str) -> set[str]:
+    """The distributions that a distribution asks for, without extras, down to the last; itself left out."""
+    found: set[str] = set()
+    waiting = [name]
+    while waiting:
+        for line in importlib.metadata.requires(waiting.pop()) or []:
+            need = Requirement(line)
+            is_meant = need.marker is None or need.marker.evaluate({"extra": ""})
+            if is_meant and (key := canonicalize_name(need.name)) not in found:
+                found.add(key)
+                waiting.append(key)
+    return found
 
 
 @pytest.fixture(scope="module")
@@ -63,10 +98,13 @@ def environment() -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
 
 
-def run(program: Path, folder: Path, line: str) -> str:
-    result = subprocess.run(
-        [str(program), *shlex.split(line)], cwd=folder, env=environment(), capture_output=True, text=True, timeout=280
-    )
+def start(program: Path, folder: Path, line: str, text: str = "") -> subprocess.CompletedProcess:
+    words = [str(program), *shlex.split(line)]
+    return subprocess.run(words, cwd=folder, env=environment(), input=text, capture_output=True, text=True, timeout=280)
+
+
+def run(program: Path, folder: Path, line: str, text: str = "") -> str:
+    result = start(program, folder, line, text)
     assert result.returncode == 0, result.stderr
     return result.stdout
 
@@ -109,6 +147,8 @@ COMMANDS = {
     "search --env_name sokoban --search_group 1 --base_model tiny --dry_run": "train_batch_size_4",
     "config --config-name real_sokoban": "model_path",
     "models": "tiny",
+    "completion bash": "complete -o filenames -F _ragen ragen",
+    "doctor": "The core is whole.",
 }
 """Command line -> a word of what it prints."""
 
@@ -143,3 +183,29 @@ def test_the_page_is_served(program, folder):
             assert "first" in {run["name"] for run in json.load(answer)["runs"]}
         child.send_signal(signal.SIGINT)
     assert child.returncode == 0
+
+
+def test_a_checkpoint_is_talked_to(program, folder):
+    assert run(program, folder, "chat checkpoints/ragen/first --max-tokens 5", "hello\n").strip()
+
+
+def test_the_core_is_enough_to_play_and_train(core, tmp_path):
+    """Without ray, wandb, matplotlib and the other extras; what needs one says which."""
+    report = json.loads(run(core, tmp_path, "doctor --json"))
+    assert {piece["name"] for piece in report["extras"] if not piece["problem"]} == set()
+    few = f"{FEW} es_manager.val.env_configs.n_groups=[2,2] trainer.total_training_steps=1"
+    run(core, tmp_path, f"train --config-name quickstart_bandit trainer.experiment_name=first {few}")
+    assert (tmp_path / "checkpoints/ragen/first/global_step_1/actor/model.safetensors").is_file()
+    shown = run(core, tmp_path, "demo --levels 4 trainer.total_training_steps=1 trainer.test_freq=1")
+    assert "will not be drawn" in shown and "pip install 'ragen-agents[plot]'" in shown
+    assert "FrozenLake, sampled: success" in shown
+    asked = {
+        "plot checkpoints/ragen/first": "plot",
+        "view": "view",
+        "train --config-name quickstart_bandit trainer.logger=[console,wandb]": "wandb",
+        "train --config-name quickstart_bandit trainer.n_gpus_per_node=2 system.CUDA_VISIBLE_DEVICES=[0,1]": "ray",
+    }
+    for line, extra in asked.items():
+        result = start(core, tmp_path, line)
+        assert result.returncode == 1, line
+        assert f"pip install 'ragen-agents[{extra}]'" in result.stderr
