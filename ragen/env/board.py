@@ -35,9 +35,13 @@ class BoardEnv(Env):
 
     def __init__(self, config: Any, *, num_rows: int, num_columns: int, stride: int) -> None:
         super().__init__(config)
+        self.symbols: dict[str, str] = dataclasses.asdict(config.symbols)
+        self.set_size(num_rows, num_columns, stride)
+
+    def set_size(self, num_rows: int, num_columns: int, stride: int) -> None:
+        """Take another board: levels from files differ in size."""
         self.num_rows, self.num_columns, self.stride = num_rows, num_columns, stride
         self.by_action = moves_by_action(self.action_names, stride)
-        self.symbols: dict[str, str] = dataclasses.asdict(config.symbols)
         self.cells = [[1 << (row * stride + col) for col in range(num_columns)] for row in range(num_rows)]
 
     @abstractmethod

@@ -17,6 +17,9 @@ REGISTRY: dict[str, str] = {
     "sokoban": "ragen.env.sokoban.env:SokobanEnv",
     "frozen_lake": "ragen.env.frozen_lake.env:FrozenLakeEnv",
     "countdown": "ragen.env.countdown.env:CountdownEnv",
+    "sudoku": "ragen.env.sudoku.env:SudokuEnv",
+    "game_2048": "ragen.env.game_2048.env:Game2048Env",
+    "guess_number": "ragen.env.guess_number.env:GuessNumberEnv",
     "gymnasium": "ragen.env.gymnasium:GymnasiumEnv",
 }
 

@@ -1,4 +1,4 @@
-"""Observations as boards that can be drawn: Sokoban, FrozenLake and the bandits; of others the text.
+"""Observations as boards that can be drawn: Sokoban, FrozenLake, Sudoku, 2048 and the bandits; of others the text.
 
 Boards are read from what was observed, with the symbols of the run's configuration: nothing is played again.
 """
@@ -25,6 +25,7 @@ CELL = re.compile(r"\((\d{1,3}), (\d{1,3})\)")
 PLURALS = {"targets": "target", "boxes": "box", "boxes_on_target": "box_on_target", "holes": "hole"}
 GROUND = {"sokoban": "floor", "frozen_lake": "frozen"}
 ARMS = re.compile(r"two arms[:,] (?P<first>[^.]{1,80}?) and (?P<second>[^.]{1,80}?)\.")
+NUMBERS = re.compile(r"(?:r\d: )? {0,6}(?P<cells>[\d.]{1,7}(?: {1,7}[\d.]{1,7}){1,8})")
 PULLED = re.compile(r"You pulled (?P<arm>[^.]{1,80}?) and got (?P<points>-?[\d.e+-]+) points")
 
 Frame = dict[str, Any]
@@ -69,6 +70,23 @@ def listed(episode: Episode, text: str, rows: int, columns: int) -> Frame | None
     return {"kind": episode.env_type, "rows": cells}
 
 
+def numbers(episode: Episode, observation: str, settings: Mapping[str, Any]) -> Frame | None:
+    """Rows of numbers, an empty text for an empty cell, and what is said below them.
+
+    "r1: 1 .\nr2: . 2\nrow 1 has a 1" -> {"values": [["1", ""], ["", "2"]], "said": "row 1 has a 1", ...}
+    """
+    values: list[list[str]] = []
+    lines = observation.split("\n")
+    for line in lines[:LARGEST]:
+        found = NUMBERS.fullmatch(line)
+        if found is None:
+            break
+        values.append(["" if cell == "." else cell for cell in found["cells"].split()])
+    if not values or {len(row) for row in values} != {len(values)}:
+        return None
+    return {"kind": episode.env_type, "values": values, "said": "\n".join(lines[len(values) :])}
+
+
 def symbols_of(episode: Episode, settings: Mapping[str, Any]) -> dict[str, str]:
     """Character -> kind of cell, as the run's configuration has them."""
     defaults = dataclasses.asdict(SYMBOLS[episode.env_type]())
@@ -94,6 +112,8 @@ def arms(episode: Episode, observation: str, settings: Mapping[str, Any]) -> Fra
 KINDS: dict[str, Callable[[Episode, str, Mapping[str, Any]], Frame | None]] = {
     "sokoban": board,
     "frozen_lake": board,
+    "sudoku": numbers,
+    "game_2048": numbers,
     "bandit": arms,
     "two_armed_bandit": arms,
 }

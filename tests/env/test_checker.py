@@ -13,12 +13,16 @@ from ragen.seeding import Rng
 from tests.env.text_envs import Echo, Polite
 
 VARIANTS = [
-    *((env_type, {}, env_type in ("frozen_lake", "gymnasium")) for env_type in REGISTRY),
+    *((env_type, {}, env_type in ("frozen_lake", "game_2048", "gymnasium")) for env_type in REGISTRY),
     ("bandit", {"split": "test", "action_space_start": 0}, False),
     ("sokoban", {"num_boxes": 1, "observation_format": "grid_coord"}, False),
     ("sokoban", {"dim_x": 8, "dim_y": 8, "num_boxes": 2, "search_depth": 10, "observation_format": "coord"}, False),
     ("frozen_lake", {"is_slippery": False}, False),
     ("countdown", {"num_numbers": 4, "max_steps": 1}, False),
+    ("sudoku", {"size": 9, "num_givens": 30}, False),
+    ("guess_number", {"num_numbers": 15, "max_first": 85, "max_steps": 4}, False),
+    ("game_2048", {"size": 3, "target": 32, "start_moves": 6, "max_steps": 20}, True),
+    ("sokoban", {"levels_file": "mixed.xsb", "split": "test", "observation_format": "grid_coord"}, False),
     ("frozen_lake", {"success_rate": 1.0, "observation_format": "grid_coord"}, False),
 ]
 

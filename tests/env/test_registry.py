@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from ragen.env import REGISTRY, Env, make_env, register
+from ragen.env import REGISTRY, TextEnv, make_env, register
 from ragen.env.sokoban.env import SokobanEnv
 from ragen.errors import ConfigError
 
@@ -13,7 +13,7 @@ from ragen.errors import ConfigError
 @pytest.mark.parametrize("env_type", REGISTRY)
 def test_every_type_is_made_with_its_defaults(env_type: str):
     env = make_env(env_type)
-    assert isinstance(env, Env) and env.config == env.config_class()
+    assert isinstance(env, TextEnv) and env.config == env.config_class()
 
 
 def test_options_reach_the_config():

@@ -67,3 +67,37 @@ def test_a_bandit_shows_its_arms_and_the_pull(env_type):
 def test_broken_settings_break_nothing():
     for settings in ({"custom_envs": 3}, {"custom_envs": {"FrozenLake": {"env_config": {"symbols": {"player": [1]}}}}}):
         assert frame_of(episode(), "_G", settings)["kind"] == "frozen_lake"
+
+
+@pytest.mark.parametrize("size", [4, 9])
+def test_a_sudoku_shows_its_digits_and_what_was_refused(size):
+    env = make_env("sudoku", {"size": size})
+    first = env.reset(2)
+    cells = [str(digit or "") for digit in env.board]
+    rows = [cells[start : start + size] for start in range(0, size * size, size)]
+    assert frame_of(episode(env_type="sudoku"), first, {}) == {"kind": "sudoku", "values": rows, "said": ""}
+    refused = env.step("hm").observation
+    frame = frame_of(episode(env_type="sudoku"), refused, {})
+    assert (frame["values"], frame["said"]) == (rows, "Your last answer was refused: write digits as r1c2=3.")
+
+
+def test_2048_shows_its_tiles():
+    env = make_env("game_2048", {"size": 3})
+    env.load(((2, 0, 128), (0, 16, 0), (4, 0, 0)))
+    frame = frame_of(episode(env_type="game_2048"), env.render(), {})
+    assert frame["values"] == [["2", "", "128"], ["", "16", ""], ["4", "", ""]] and frame["said"] == ""
+
+
+@pytest.mark.parametrize("text", ["", "2 4", "r1: 1 2\nr2: 3", "1 2 3\n4 5 6", "<b> 2\n2 2", "9" * 50 + " 1\n1 1"])
+def test_numbers_that_make_no_board_stay_text(text):
+    assert frame_of(episode(env_type="game_2048"), text, {}) == {"kind": "text", "text": text}
+
+
+def test_sokoban_levels_of_a_file_are_drawn_in_their_size():
+    env = make_env("sokoban", {"levels_file": "mixed.xsb", "observation_format": "grid_coord"})
+    sizes = set()
+    for seed in range(10):
+        frame = frame_of(episode(env_type="sokoban"), env.reset(seed), {})
+        assert frame["rows"] == [[env.kind(cell) for cell in row] for row in env.cells]
+        sizes.add((len(frame["rows"]), len(frame["rows"][0])))
+    assert len(sizes) > 2

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
@@ -12,11 +13,14 @@ from ragen.env.base import StepResult, step_info
 from ragen.env.bits import moved, to_row_col
 from ragen.env.board import DISTINCT, BoardEnv, ObservationFormat, Symbol, offset_in_words
 from ragen.env.sokoban.room import Level, generate_level
-from ragen.env.sokoban.solver import ACTIONS, first_push, solve
+from ragen.env.sokoban.solver import ACTIONS, MAX_STATES, Search, first_push, search
+from ragen.env.sokoban.xsb import Split, read_levels
 from ragen.errors import ConfigError
 
 if TYPE_CHECKING:
     import numpy as np
+
+logger = logging.getLogger(__name__)
 
 STEP_REWARD = -0.1
 BOX_REWARD = 1.0  # when a box reaches a target; taken back when one leaves
@@ -49,12 +53,25 @@ class SokobanConfig:
     search_depth: Annotated[
         int, "Most player moves, pushes included, by which the boxes are moved off their targets."
     ] = 300
+    levels_file: Annotated[
+        str | None, "XSB file to play levels from; dim_x, dim_y, num_boxes and search_depth do not count then."
+    ] = None
+    split: Annotated[Split, "Levels of the file: all, a fifth of them to test on, or the others to train on."] = "all"
+    solver_states: Annotated[Count, "States after which the solver gives up a level."] = MAX_STATES
     observation_format: ObservationFormat = "grid"
     symbols: Annotated[SokobanSymbols, "The character of each kind of cell.", DISTINCT] = field(
         default_factory=SokobanSymbols
     )
 
     def __post_init__(self) -> None:
+        if self.levels_file is not None:
+            read_levels(
+                self.levels_file, self.split
+            )  # a wrong file is refused where options are, before a model is loaded
+        elif self.split != "all":
+            raise ConfigError(
+                f"sokoban.split is {self.split!r}, which chooses from a file of levels. Set levels_file, or split: all."
+            )
         most = (self.dim_x - 2) * (self.dim_y - 2) - 2  # one cell for the player, one to move in
         if not 1 <= self.num_boxes <= most:
             raise ConfigError(
@@ -81,15 +98,20 @@ class SokobanEnv(BoardEnv):
     def __init__(self, config: SokobanConfig | None = None) -> None:
         config = config or SokobanConfig()
         super().__init__(config, num_rows=config.dim_x, num_columns=config.dim_y, stride=config.dim_y)
+        self.levels = read_levels(config.levels_file, config.split) if config.levels_file else ()
         self.load(self.make_level(seed=0))  # also proves, before any training, that such levels exist
 
     def make_level(self, seed: int) -> Level:
-        """The level of a seed."""
+        """The level of a seed; of a file the levels follow each other, and begin again at its end."""
         cfg = self.config
+        if self.levels:
+            return self.levels[seed % len(self.levels)]
         return cached_level(cfg.dim_x, cfg.dim_y, num_boxes=cfg.num_boxes, search_depth=cfg.search_depth, seed=seed)
 
     def load(self, level: Level) -> str:
         """Start a new episode on a given level; returns the first observation."""
+        if (level.rows, level.columns) != (self.num_rows, self.num_columns):
+            self.set_size(level.rows, level.columns, level.columns)
         self.level = level
         self.boxes, self.player = level.boxes, level.player
         self.num_steps = 0
@@ -170,16 +192,33 @@ class SokobanEnv(BoardEnv):
         """The present state as a level of its own."""
         return replace(self.level, boxes=self.boxes, player=self.player)
 
+    def search(self) -> Search:
+        """The solver's search from the present state; that it gave up is said once."""
+        found = search(self.current(), self.config.solver_states)
+        if found.is_cut:
+            report_limit(self.config.solver_states)
+        return found
+
     def solve(self) -> list[int] | None:
-        """A solution with the fewest moves from the present state; None when the level is lost."""
-        solution = solve(self.current())
-        return None if solution is None else list(solution)
+        """A solution with the fewest moves from the present state; None when it is lost or the search gave up."""
+        actions = self.search().actions
+        return None if actions is None else list(actions)
 
     def hint(self) -> str:
         """Where the next box to push is, seen from the player, and where it goes, seen from the box."""
-        now = self.current()
-        solution = solve(now)
-        if not solution:
+        now, found = self.current(), self.search()
+        if found.is_cut:
+            return f"No solution found in {self.config.solver_states} states."
+        if not found.actions:
             return ""
-        player, box, end = (to_row_col(cell, now.columns) for cell in (now.player, *first_push(now, solution)))
+        player, box, end = (to_row_col(cell, now.columns) for cell in (now.player, *first_push(now, found.actions)))
         return f"Box {offset_in_words(player, box)}. Target {offset_in_words(box, end)}."
+
+
+@lru_cache(maxsize=16)  # once for a limit
+def report_limit(max_states: int) -> None:
+    logger.warning(
+        "sokoban: the solver gave up a level after %d states, and counts it as one without a solution; there may be "
+        "more. A larger solver_states searches further, at about 50 microseconds a state.",
+        max_states,
+    )

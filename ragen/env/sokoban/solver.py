@@ -6,6 +6,7 @@ are kept. They are visited in order of their number of moves, which makes the fi
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import lru_cache
 
 from ragen.env.bits import Move, flood, moved, moves, moves_by_action, shortest_walk
@@ -16,6 +17,18 @@ MAX_STATES = 100_000
 """States visited before the search gives up (a second or two); a 6x6 room with one box has about a hundred."""
 
 State = tuple[int, int]  # (boxes, player)
+
+
+@dataclass(frozen=True, slots=True)
+class Search:
+    """What the search for a solution found."""
+
+    actions: tuple[int, ...] | None
+    """Action ids of a shortest solution; None where there is none, or none was found."""
+    num_states: int
+    """States visited."""
+    is_cut: bool = False
+    """It gave up at its limit: whether there is a solution is not known."""
 
 
 def live_cells(level: Level) -> int:
@@ -30,11 +43,11 @@ def live_cells(level: Level) -> int:
 
 
 @lru_cache(maxsize=4096)  # a demonstration asks for the same state's solution and hint
-def solve(level: Level, max_states: int = MAX_STATES) -> tuple[int, ...] | None:
-    """Action ids of a shortest solution of the level; None when it is lost or the search gave up."""
+def search(level: Level, max_states: int = MAX_STATES) -> Search:
+    """Look for a shortest solution. The limit counts states and not seconds, so every machine finds the same."""
     live = live_cells(level)
     if level.boxes & ~live:
-        return None
+        return Search(None, 0)
     by_action = moves_by_action(ACTIONS, level.columns)
     start = (level.boxes, level.player)
     # A node: the state after a push, the state before it, the action that pushed.
@@ -48,9 +61,9 @@ def solve(level: Level, max_states: int = MAX_STATES) -> tuple[int, ...] | None:
             came_from[state] = before, pushed
             boxes, player = state
             if boxes == level.targets:
-                return trace(level, state, came_from, by_action)
+                return Search(trace(level, state, came_from, by_action), len(came_from))
             if len(came_from) > max_states:
-                return None
+                return Search(None, len(came_from), is_cut=True)
 
             free = level.floor & ~boxes
             layers, reached = flood(player, free, level.columns)
@@ -71,7 +84,12 @@ def solve(level: Level, max_states: int = MAX_STATES) -> tuple[int, ...] | None:
                     while len(queue) <= cost:
                         queue.append([])
                     queue[cost].append((after, state, action))
-    return None
+    return Search(None, len(came_from))
+
+
+def solve(level: Level, max_states: int = MAX_STATES) -> tuple[int, ...] | None:
+    """Action ids of a shortest solution of the level; None when it is lost or the search gave up."""
+    return search(level, max_states).actions
 
 
 def trace(

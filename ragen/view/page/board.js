@@ -1,4 +1,4 @@
-// The board of an episode, drawn as a grid of cells; bandits as their arms; other environments as their text.
+// The board of an episode, drawn as a grid of cells, Sudoku and 2048 with their numbers; bandits as their arms; other environments as their text.
 import { html } from "app/html.js";
 import { Text } from "app/parts.js";
 import { visible } from "app/format.js";
@@ -26,6 +26,19 @@ function Grid({ kind: world, cells, isSmall }) {
   </div>`;
 }
 
+// The numbers of Sudoku and 2048, and what is said below them.
+function Numbers({ kind: world, values, said, isSmall }) {
+  const size = isSmall ? "small" : values.length <= 4 ? "large" : "";
+  const count = values.flat().filter(Boolean).length;
+  const spoken = values.map((row) => row.map((value) => value || "empty").join(" ")).join("; ");
+  const width = Math.max(...values.flat().map((value) => value.length));
+  return html`<div class=${`board board-${world} boxes-${Math.sqrt(values.length)} ${size} ${width > 2 ? "width-wide" : ""}`} role="img"
+      aria-label=${`Board of ${values.length} rows with ${count} numbers: ${spoken}`}>
+    ${values.map((row, r) => html`<div class="board-row" key=${r}>${row.map((value, c) => html`
+      <span key=${c} class=${`cell ${value ? "cell-number" : "cell-empty"}`}>${visible(value)}</span>`)}</div>`)}
+  </div>${said && html`<${Text} text=${said} name="board" />`}`;
+}
+
 function Arms({ arms, pulled, points }) {
   return html`<ul class="arms">${arms.map((arm) => html`<li key=${arm} class=${arm === pulled ? "arm pulled" : "arm"}>
     ${visible(arm)}${arm === pulled && html` <small>pulled, ${visible(points)} points</small>`}</li>`)}</ul>`;
@@ -33,6 +46,7 @@ function Arms({ arms, pulled, points }) {
 
 export function Board({ frame, isSmall = false }) {
   if (frame?.rows) return html`<${Grid} kind=${frame.kind} cells=${frame.rows} isSmall=${isSmall} />`;
+  if (frame?.values) return html`<${Numbers} kind=${frame.kind} values=${frame.values} said=${frame.said} isSmall=${isSmall} />`;
   if (frame?.arms) return html`<${Arms} arms=${frame.arms} pulled=${frame.pulled} points=${frame.points} />`;
   return html`<div class="board-text" tabindex="0" role="group" aria-label="State"><${Text} text=${frame?.text ?? ""} name="board" /></div>`;
 }
