@@ -59,6 +59,9 @@ class Turn:
     """[num_response_tokens] From the engine, at the sampling temperature, before any top-p or top-k cut."""
     entropies: list[float] = field(default_factory=list)
     """[num_response_tokens] Of the same distributions, in nats, to four decimals; empty where they are not known."""
+    advantages: list[float] = field(default_factory=list)
+    """What training gave the sampled tokens, to four decimals: one number that all of them share, or one for each;
+    empty where the reply was not trained on."""
     text: str
     """The reply as text, with the forced prefix."""
     stop_reason: str

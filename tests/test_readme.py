@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from ragen.plotting.learning_curve import read_references
 from ragen.tracking.rundir import read_metrics
+from ragen.tracking.validation import read_references
 
 ROOT = Path(__file__).parents[1]
 FEWER_LEVELS = {  # where the README shows no number, few levels do

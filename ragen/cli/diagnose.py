@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from ragen.tracking.advisories import advise, read_health
+from ragen.tracking.advisories import advise, read_health, with_episodes
 
 
 def main(argv: Sequence[str]) -> None:
@@ -20,7 +20,7 @@ def main(argv: Sequence[str]) -> None:
     parser.add_argument("runs", type=Path, nargs="+", metavar="run", help="run directory")
     parser.add_argument("--json", action="store_true", help="print JSON: run directory -> advisories")
     args = parser.parse_args(argv)
-    found = {str(run): advise(read_health(run)) for run in args.runs}
+    found = {str(run): with_episodes(advise(read_health(run)), run) for run in args.runs}
     if args.json:
         print(json.dumps({run: [asdict(each) for each in advisories] for run, advisories in found.items()}, indent=2))
         return
@@ -29,3 +29,5 @@ def main(argv: Sequence[str]) -> None:
             print(run)
         for each in advisories:
             print(each)
+            for exhibit in each.episodes:
+                print(f"  look at {exhibit}\n    {exhibit.command(Path(run))}")

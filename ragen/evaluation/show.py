@@ -16,11 +16,19 @@ from ragen.types import Episode
 
 
 def show_episodes(
-    path: Path, *, policy: str | None, status: str | None, seed: int | None, limit: int, png: Path | None
+    path: Path,
+    *,
+    policy: str | None,
+    rollout: str | None,
+    status: str | None,
+    seed: int | None,
+    member: int | None,
+    limit: int,
+    png: Path | None,
 ) -> None:
     """Print the first episodes that match; with `png`, draw a picture per turn into that folder, too."""
     shown = 0
-    for name, episode in select(path, policy=policy, status=status, seed=seed):
+    for name, episode in select(path, policy=policy, rollout=rollout, status=status, seed=seed, member=member):
         if shown == limit:
             break
         shown += 1
@@ -32,14 +40,23 @@ def show_episodes(
         print("No episode matches.")
 
 
-def select(path: Path, *, policy: str | None, status: str | None, seed: int | None) -> Iterator[tuple[str, Episode]]:
+def select(
+    path: Path,
+    *,
+    policy: str | None = None,
+    rollout: str | None = None,
+    status: str | None = None,
+    seed: int | None = None,
+    member: int | None = None,
+) -> Iterator[tuple[str, Episode]]:
     """File name and episode of everything that matches."""
+    wanted = {"status": status, "seed": seed, "member": member}
     for file in episode_files(path):
         name = episode_name(file)
-        if policy and not name.startswith(policy):
+        if (policy and not name.startswith(policy)) or (rollout and name != rollout):
             continue
         for episode in read_episodes(file):
-            if (status is None or episode.status == status) and (seed is None or episode.seed == seed):
+            if all(value is None or getattr(episode, key) == value for key, value in wanted.items()):
                 yield name, episode
 
 

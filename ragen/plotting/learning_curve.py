@@ -12,11 +12,11 @@ from typing import Any
 
 from ragen.algorithms.statistics import Estimate, over_seeds
 from ragen.errors import RagenError
-from ragen.files import read_object, read_yaml, value_at
+from ragen.files import read_yaml, value_at
 from ragen.plotting.style import new_figure, save_figure
 from ragen.tracking.names import GREEDY_VALIDATION, VALIDATION
-from ragen.tracking.rundir import PREFLIGHT, read_metrics
-from ragen.tracking.validation import NO_VALIDATION, read_validation, success_by_tag
+from ragen.tracking.rundir import read_metrics
+from ragen.tracking.validation import NO_VALIDATION, read_references, read_validation, success_by_tag
 
 ROLLOUTS = {"sampled": VALIDATION, "greedy": GREEDY_VALIDATION}
 """Way of replying -> its validation."""
@@ -103,7 +103,8 @@ def plot_learning_curve(runs: Sequence[Path], out: Path) -> dict[str, list[Curve
             if not curve.is_unseen:  # whose band would hide the other one
                 lows, highs = [e.low for e in curve.estimates], [e.high for e in curve.estimates]
                 axis.fill_between(curve.steps, lows, highs, color=color, alpha=0.15, linewidth=0)
-        for name, value in read_references(runs[0]).get(tag, {}).items():
+        for policy, value in read_references(runs[0]).get(tag, {}).items():
+            name = "random policy" if policy == "random" else policy
             axis.axhline(value, color=COLORS[name], linestyle="--", linewidth=1, label=f"{name} ({value:.2f})")
         axis.set(xlabel="training step", ylabel="validation success", ylim=(-0.02, 1.04))
         over = f", {len(runs)} runs" if len(runs) > 1 else ""
@@ -112,19 +113,6 @@ def plot_learning_curve(runs: Sequence[Path], out: Path) -> dict[str, list[Curve
         axis.legend(fontsize=8, loc="lower right")
     save_figure(figure, out, dpi=150)
     return curves
-
-
-def read_references(run: Path) -> dict[str, dict[str, float]]:
-    """Tag -> reference policy -> success, where the run has them; runs of `ragen demo` once had a file of their own."""
-    found, old = run / PREFLIGHT, run / "references.json"
-    if not found.exists():
-        return read_object(old) if old.exists() else {}
-    tags = value_at(read_object(found), "tags", found)
-    names = {"random": "random policy", "solver": "solver"}
-    return {
-        tag: {names[name]: each["success"] for name, each in record["policies"].items() if name in names}
-        for tag, record in tags.items()
-    }
 
 
 def print_learning_curve(runs: Sequence[Path], out: Path) -> None:

@@ -3,14 +3,14 @@
 Whoever reads a run may ask: `ragen diagnose RUN`, the report at the end of a training, the live page. A rule looks at
 the last steps, beside the first ones where it is about a change, and answers with its evidence, how sure it is and what
 to do; or with None. One more rule is a function, its line in RULES and in docs/training.md, and a case of
-tests/tracking/test_advisories.py: a run that has it and one that has not.
+tests/tracking/test_advisories.py: a run that has it and one that has not. Which episodes show it says evidence.py.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from statistics import fmean
@@ -19,8 +19,17 @@ from typing import Any, Literal
 from ragen.algorithms.statistics import Estimate
 from ragen.files import flatten, read_yaml
 from ragen.tracking import names
+from ragen.tracking.evidence import Exhibit, find_exhibits
 from ragen.tracking.rundir import read_metrics, read_status
-from ragen.tracking.stop_cause import ALL_SOLVED, EQUAL_STD, NONE_SOLVED, REMEDIES, SILENT_SHARE, earns_as_much
+from ragen.tracking.stop_cause import (
+    ALL_SOLVED,
+    EQUAL_STD,
+    NONE_SOLVED,
+    REMEDIES,
+    SILENT_SHARE,
+    earns_as_much,
+    what_they_earned,
+)
 from ragen.tracking.validation import mean_success, read_validation
 
 Severity = Literal["alarm", "warning", "tip", "healthy"]
@@ -56,9 +65,11 @@ class Advisory:
     """A sentence with the numbers."""
     remedy: str
     steps: tuple[int, int]
-    """The first and the last step that it looked at; their episodes are worth a look."""
+    """The first and the last step that it looked at."""
     metrics: tuple[str, ...] = ()
     """The metrics behind it."""
+    episodes: tuple[Exhibit, ...] = ()
+    """Those to look at; `with_episodes` finds them."""
 
     def __str__(self) -> str:
         first, last = self.steps
@@ -143,9 +154,8 @@ def silence_pays(run: Health) -> Advisory | None:
     pays = earns_as_much(invalid, difference)
     if not pays and invalid < SILENT_SHARE:
         return None
-    earned = "" if difference is None else f", and valid replies of the same groups earned {difference:+.2f} more"
     certainty = 0.9 if pays else 0.7
-    evidence = f"{invalid:.0%} of the turns were invalid{earned}."
+    evidence = f"{invalid:.0%} of the turns were invalid{what_they_earned(difference)}."
     metrics = names.VALID_MINUS_INVALID, names.join(names.TRAIN, names.FORMAT_VALID)
     return run.advisory("silence pays", "alarm", certainty, evidence, REMEDIES["silence pays"], *metrics)
 
@@ -351,6 +361,13 @@ def advise(run: Health) -> list[Advisory]:
     if any(each.severity == "alarm" for each in found):
         found = [each for each in found if each.severity != "tip"]
     return sorted(found or [healthy(run)], key=lambda each: (ORDER.index(each.severity), -each.certainty))
+
+
+def with_episodes(found: Sequence[Advisory], folder: Path) -> list[Advisory]:
+    """The same with the episodes to look at, from the newest rollout that the run directory holds."""
+    last_step = max((each.steps[1] for each in found), default=0)
+    exhibits = find_exhibits(folder, [each.rule for each in found], last_step=last_step)
+    return [replace(each, episodes=exhibits[each.rule]) for each in found]
 
 
 def read_health(folder: Path, *, rows: Sequence[Mapping[str, Any]] | None = None, now: float | None = None) -> Health:

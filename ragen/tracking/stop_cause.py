@@ -89,7 +89,8 @@ def find_stop_cause(rule: str, rows: Sequence[Mapping[str, Any]]) -> StopCause |
     when, difference = recent.when, recent.valid_minus_invalid
     if recent.invalid >= SILENT_SHARE or earns_as_much(recent.invalid, difference):
         return StopCause(
-            name="silence pays", evidence=f"{when} {recent.invalid:.0%} of turns were invalid{_earned(difference)}"
+            name="silence pays",
+            evidence=f"{when} {recent.invalid:.0%} of turns were invalid{what_they_earned(difference)}",
         )
     solved = f"{when} success was {recent.success:.3f}"
     if recent.success <= NONE_SOLVED:
@@ -106,7 +107,7 @@ def earns_as_much(invalid: float, difference: float | None) -> bool:
     return difference is not None and difference <= 0 and invalid >= NOTICED_SHARE
 
 
-def _earned(difference: float | None) -> str:
+def what_they_earned(difference: float | None) -> str:
     """How valid and invalid replies compare, as the end of a clause."""
     if difference is None:
         return ", and no group had valid replies beside them"

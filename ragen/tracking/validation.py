@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from ragen.algorithms.statistics import Estimate, mean_of, unknown_interval, wilson
-from ragen.files import read_yaml, value_at
+from ragen.files import read_object, read_yaml, value_at
 from ragen.tracking import names
+from ragen.tracking.rundir import PREFLIGHT
 
 NO_VALIDATION = "has no validation metrics (val-env/<tag>/success). Train with trainer.test_freq > 0."
 
@@ -84,3 +86,32 @@ def mean_success(row: Mapping[str, Any], levels: Mapping[str, int] | None = None
     """The mean over the tags; None for a step without validation."""
     found = [each.success for each in success_by_tag(row, levels).values()]
     return mean_of(found).as_share() if found else None
+
+
+def read_references(run: Path) -> dict[str, dict[str, float]]:
+    """Tag -> success of the policies `random` and `solver`, where the run has measured it.
+
+    Runs of `ragen demo` once had a file of their own. What is no number in a file of somebody else is left out.
+    """
+    found, old = run / PREFLIGHT, run / "references.json"
+    if found.exists():
+        tags = {tag: _mapping(row).get("policies") for tag, row in _mapping(read_object(found).get("tags")).items()}
+        successes = {
+            tag: {name: _mapping(row).get("success") for name, row in _mapping(policies).items()}
+            for tag, policies in tags.items()
+        }
+    else:
+        successes = read_object(old) if old.exists() else {}
+    known = {"random": "random", "random policy": "random", "solver": "solver"}
+    return {
+        tag: {known[name]: float(value) for name, value in _mapping(row).items() if name in known and _is_number(value)}
+        for tag, row in successes.items()
+    }
+
+
+def _mapping(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)

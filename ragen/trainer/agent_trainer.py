@@ -32,7 +32,7 @@ from ragen.trainer.incentives import incentive_metrics
 from ragen.trainer.memory import peak_memory_share
 from ragen.trainer.preflight import preflight
 from ragen.trainer.recorder import Recorder
-from ragen.trainer.scoring import Scorer
+from ragen.trainer.scoring import Scorer, note_advantages
 from ragen.trainer.signals import Signals
 from ragen.trainer.trouble import signs_of_step
 from ragen.trainer.validation import Validator
@@ -61,13 +61,13 @@ class AgentTrainer:
         self.environments = EsManager(config.es_manager.train, config.custom_envs)
         self.validate = Validator(config, workers, begin_episodes=trackers.begin_episodes)
         self.played = PlayedLevels()
-        self.recorder = Recorder(config.trainer, trackers)
         self.rollout_filter = RolloutFilter(FilterSettings.from_config(config.actor_rollout_ref.rollout))
         self.early_stop = EarlyStop(
             config.trainer.early_stop,
             empty_stop_steps=config.actor_rollout_ref.rollout.rollout_filter_empty_stop_steps,
         )
         self.timers = Timers(on_stage=trackers.stage, synchronize=workers.synchronize)
+        self.recorder = Recorder(config.trainer, trackers, timer=self.timers)
         self.scorer = Scorer(config, workers, timer=self.timers, train_seed=self.train_seed)
         score, log_table = self.scorer.score_for_analysis, trackers.log_table
         reporter = GradientReporter(config, workers, score=score, log_table=log_table, train_seed=self.train_seed)
@@ -183,17 +183,18 @@ class AgentTrainer:
     def train_step(self, step: int) -> StepOutcome:
         """Rollout, filter, score, and update: critic, gradient analysis, actor."""
         episodes = self.rollout(step)
-        self.recorder.record_training(step, episodes)
         self.played.add(episode.level for episode in episodes)
-        groups, kept = self.filter(episodes)
-        stop = self.early_stop.after_filter(names.with_prefix(names.FILTER, kept.metrics))
-        metrics = self.measure(step, episodes, groups, kept)
-        batch, scored = self.score(step, kept) if kept.kept else (None, {})
-        num_tokens = batch.num_tokens if batch else 0
-        outcome = StepOutcome(step=step, metrics=metrics | scored, stop=stop, num_tokens=num_tokens)
-        with self.signals.held():  # a signal finds both models updated, or neither
-            outcome.metrics |= self.update(step, groups, kept, batch)
-            self.note_point(outcome)
+        with self.recorder.training(step, episodes) as write_episodes:
+            groups, kept = self.filter(episodes)
+            stop = self.early_stop.after_filter(names.with_prefix(names.FILTER, kept.metrics))
+            metrics = self.measure(step, episodes, groups, kept)
+            batch, scored = self.score(step, kept) if kept.kept else (None, {})
+            write_episodes()
+            num_tokens = batch.num_tokens if batch else 0
+            outcome = StepOutcome(step=step, metrics=metrics | scored, stop=stop, num_tokens=num_tokens)
+            with self.signals.held():  # a signal finds both models updated, or neither
+                outcome.metrics |= self.update(step, groups, kept, batch)
+                self.note_point(outcome)
         return outcome
 
     def conclude(self, outcome: StepOutcome) -> None:
@@ -266,6 +267,7 @@ class AgentTrainer:
         """Log-probs, values, rewards and advantages of the kept groups."""
         seed = fixed_hash(self.train_seed, step)
         batch, metrics = self.scorer(kept.kept, kept_ratio=kept.kept_ratio, measured_seed=seed)
+        note_advantages(kept.kept, batch)
         mini_batch_size = self.config.actor_rollout_ref.actor.ppo_mini_batch_size
         return batch, metrics | {
             "train/batch_size": float(len(batch)),

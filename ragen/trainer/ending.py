@@ -21,7 +21,7 @@ from ragen.config.schema import Config
 from ragen.errors import NOTHING_LEARNED, Interrupted, RagenError
 from ragen.text import MAX_ERROR, safe
 from ragen.tracking import names
-from ragen.tracking.advisories import Advisory, advise, read_health
+from ragen.tracking.advisories import Advisory, advise, read_health, with_episodes
 from ragen.tracking.rundir import State, read_metrics, read_status
 from ragen.tracking.stop_cause import OTHERWISE, REMEDIES, find_stop_cause
 from ragen.tracking.validation import read_validation, success_by_tag
@@ -95,7 +95,9 @@ class Ending:
         lines = [f"{TITLES[cause.state]}{where}: {cause.reason}."]
         rows = [("example", cause.trouble.example), ("what to do", cause.trouble.remedy)]
         rows += [("validation", f"{found[0].tag} {' -> '.join(map(str, found))}") for found in self.validations]
-        rows += [(each.severity, f"{each.rule}. {each.evidence} {each.remedy}") for each in self.advisories]
+        for each in self.advisories:
+            rows.append((each.severity, f"{each.rule}. {each.evidence} {each.remedy}"))
+            rows += [("look at", str(exhibit)) for exhibit in each.episodes[:1]]
         rows += [
             ("run folder", str(self.run_dir)),
             ("checkpoint", str(self.checkpoint or "none (trainer.save_freq)")),
@@ -213,7 +215,8 @@ def read_advisories(run_dir: Path, cause: Cause, rows: Sequence[Mapping[str, Any
     """Alarms and warnings that the reason has not named; a run that just ended is not stalled."""
     with suppress(RagenError, OSError, yaml.YAMLError):
         found = advise(replace(read_health(run_dir, rows=rows), state=cause.state))
-        return [each for each in found if each.severity in ("alarm", "warning") and each.rule != cause.diagnosis]
+        told = [each for each in found if each.severity in ("alarm", "warning") and each.rule != cause.diagnosis]
+        return with_episodes(told, run_dir)
     return []
 
 

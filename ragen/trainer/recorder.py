@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import partial
 from pathlib import Path
 
 from ragen.algorithms.rollout_filter import FilterResult
@@ -15,23 +18,39 @@ from ragen.tracking.tracker import Trackers
 from ragen.trainer.trouble import Signs, read_signs
 from ragen.types import Episode, Metrics
 
+Timer = Callable[[str], AbstractContextManager[None]]
+
 
 class Recorder:
     """Writes episodes into the run directory, and tables to the trackers."""
 
-    def __init__(self, config: TrainerConfig, trackers: Trackers) -> None:
-        self.config, self.trackers = config, trackers
+    def __init__(self, config: TrainerConfig, trackers: Trackers, *, timer: Timer = nullcontext) -> None:
+        self.config, self.trackers, self.timer = config, trackers, timer
         self.signs: dict[str, Signs] = {}
         """What the last training rollout (`train`) and the last validation rollout (`val`) looked like."""
 
-    def record_training(self, step: int, episodes: Sequence[Episode]) -> None:
+    @contextmanager
+    def training(self, step: int, episodes: Sequence[Episode]) -> Iterator[Callable[[], object]]:
+        """Train on a rollout in here; what is given is called once its advantages are known.
+
+        From then on the episodes are written in a thread, beside the update, and they are there in the end. Where
+        something fails before, the episodes that it failed on are written all the same.
+        """
+        self._note_signs("train", episodes)
         every = self.config.save_episodes_every
         is_due = every > 0 and step % every == 0
-        self._write("train", step, episodes, is_due=is_due, second=self.config.rollout_data_dir)
-        self._note_signs("train", episodes)
+        write = partial(self._write, "train", step, episodes, is_due=is_due, second=self.config.rollout_data_dir)
+        writing: list[Future[None]] = []
+        with ThreadPoolExecutor(max_workers=1, thread_name_prefix="episodes") as thread:
+            try:
+                yield lambda: writing.append(thread.submit(write))
+            finally:
+                with self.timer("write_episodes"):
+                    (writing or [thread.submit(write)])[0].result()
 
     def record_validation(self, step: int, episodes: Sequence[Episode], metrics: Metrics) -> None:
-        self._write("val", step, episodes, is_due=True, second=self.config.validation_data_dir)
+        with self.timer("write_episodes"):
+            self._write("val", step, episodes, is_due=True, second=self.config.validation_data_dir)
         self._note_signs("val", episodes)
         tags = names.by_tag(metrics, names.VALIDATION, names.SUCCESS)
         by_env = {tag: success([e for e in episodes if e.tag == tag]) for tag in tags}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from copy import copy
+from itertools import islice
 from typing import Any
 
 import torch
@@ -30,6 +31,10 @@ Timer = Callable[[str], AbstractContextManager[None]]
 
 NUM_MEASURED = 8
 """Samples, drawn at random, on which engine and trainer are compared when the engine's log-probs are used."""
+
+
+ADVANTAGE_DECIMALS = 4
+"""Of the advantages that episodes keep, as of their entropies."""
 
 
 def samples_of(groups: Sequence[Group], config: Config) -> list[Sample]:
@@ -123,6 +128,17 @@ class Scorer:
         batch.token_rewards, current_kl = kl_in_reward(batch.scores, kl, batch.mask, beta=beta)
         self.kl_controller.update(current_kl, len(batch))
         return {"actor/reward_kl_penalty": current_kl, "actor/reward_kl_penalty_coeff": beta}
+
+
+def note_advantages(groups: Sequence[Group], batch: Batch) -> None:
+    """Write into each turn of the groups of a batch what its tokens are trained with."""
+    assert batch.advantages is not None
+    # Samples hold the turns in the order of the episodes, and the mask is 1 exactly on their replies.
+    tokens = iter((batch.advantages[batch.mask.bool()].double().round(decimals=ADVANTAGE_DECIMALS) + 0.0).tolist())
+    for turn in (turn for group in groups for episode in group.episodes for turn in episode.turns):
+        values = list(islice(tokens, len(turn.response_ids)))
+        turn.advantages = values[:1] if len(set(values)) == 1 else values
+    assert next(tokens, None) is None, "a sampled token belongs to no turn"
 
 
 def drawn_samples(num_samples: int, *, seed: int) -> list[int]:

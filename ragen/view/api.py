@@ -4,7 +4,7 @@
     GET /api/runs/ID                   a run: its row, configuration, status, references
     GET /api/runs/ID/series            its metrics as columns, from ?offset= on
     GET /api/runs/ID/episodes          headers of those that fit: ?file= tag= status= min= text= sort= page= ...
-    GET /api/runs/ID/episode           one of them: ?file= index=
+    GET /api/runs/ID/episode           one of them: ?file= index=, prompts=1 for the tokens of its prompts
     GET /api/runs/ID/group             the members of a group: ?file= group=
     GET /api/runs/ID/filter            the groups of a step and what filters keep: ?step=
     GET /api/runs/ID/gradients         the gradient analyses
@@ -109,7 +109,7 @@ class Api:
         return Json(answer(request, self.folders.find(unquote(run_id))))
 
     def run(self, request: Request, entry: Entry) -> dict[str, Any]:
-        return self.summaries.row(entry) | card(entry.path)
+        return self.summaries.row(entry) | card(entry.path) | {"advisories": self.summaries.advisories(entry)}
 
     def series(self, request: Request, entry: Entry) -> dict[str, Any]:
         query = request.query_params
@@ -120,7 +120,8 @@ class Api:
 
     def episode(self, request: Request, entry: Entry) -> dict[str, Any]:
         query = request.query_params
-        return read_episode(self.index(entry), query.get("file", ""), whole_number(query, "index", 0))
+        file, number = query.get("file", ""), whole_number(query, "index", 0)
+        return read_episode(self.index(entry), file, number, has_prompts=query.get("prompts") == "1")
 
     def group(self, request: Request, entry: Entry) -> dict[str, Any]:
         query = request.query_params

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from ragen.errors import RagenError
@@ -127,11 +127,12 @@ def group_of(index: Index, file: str, group: int) -> dict[str, Any]:
     return {"members": members, "rewards": [(row["reward"] or 0.0) + (row["penalty"] or 0.0) for row in members]}
 
 
-def read_episode(index: Index, file: str, number: int) -> dict[str, Any]:
-    """One episode with everything the page shows of it."""
+def read_episode(index: Index, file: str, number: int, *, has_prompts: bool = False) -> dict[str, Any]:
+    """One episode with everything the page shows of it; with the tokens of its prompts on request."""
     line = index.line(file, number)
     try:
-        episode = episode_from_json(json.loads(read_line(line)))
+        record = json.loads(read_line(line))
+        episode = episode_from_json(record)
     except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
         raise RagenError(f"Line {number + 1} of {file} is not an episode ({type(error).__name__}).") from error
     row = index.select(f'{SELECT} where file = ? and episodes."index" = ?', [file, number])[0]
@@ -144,9 +145,23 @@ def read_episode(index: Index, file: str, number: int) -> dict[str, Any]:
         "system": episode.system,
         "final_observation": episode.final_observation,
         "final_frame": frame_of(episode, episode.final_observation, settings),
-        "turns": [to_turn(turn, episode, settings, decoder) for turn in episode.turns],
+        "turns": [
+            to_turn(turn, episode, settings, decoder)
+            | ({"prompt_tokens": to_prompt_tokens(turn, decoder)} if has_prompts else {})
+            for turn in episode.turns
+        ],
         "tokens_missing": decoder.reason,
+        "trained": is_trained(row["rollout"], record["turns"]),
     }
+
+
+def is_trained(rollout: str, turns: Sequence[Mapping[str, Any]]) -> str:
+    """Whether anything of an episode was trained on: yes, no, unknown to files of earlier versions, or never at all."""
+    if rollout != "train":
+        return "never"
+    if any("advantages" not in turn for turn in turns):
+        return "unknown"
+    return "yes" if any(turn["advantages"] for turn in turns) else "no"
 
 
 def to_turn(turn: Turn, episode: Episode, settings: Mapping[str, Any], decoder: Decoder) -> dict[str, Any]:
@@ -166,6 +181,7 @@ def to_turn(turn: Turn, episode: Episode, settings: Mapping[str, Any], decoder: 
         "num_dropped_actions": turn.num_dropped_actions,
         "num_dropped_turns": turn.num_dropped_turns,
         "num_prompt_tokens": len(turn.prompt_ids),
+        "advantage": [min(turn.advantages), max(turn.advantages)] if turn.advantages else None,
         "tokens": to_tokens(turn, decoder),
     }
 
@@ -177,9 +193,20 @@ def to_tokens(turn: Turn, decoder: Decoder) -> list[dict[str, Any]] | None:
         return None
     logprobs = turn.logprobs if len(turn.logprobs) == len(texts) else [None] * len(texts)
     entropies = turn.entropies if turn.has_entropies else [None] * len(texts)
-    columns = zip(texts, turn.response_ids, logprobs, entropies, strict=True)
+    shared = turn.advantages * len(texts) if len(turn.advantages) == 1 else turn.advantages
+    advantages = shared if len(shared) == len(texts) else [None] * len(texts)
+    columns = zip(texts, turn.response_ids, logprobs, entropies, advantages, strict=True)
     return [
-        {"text": text, "id": token, "logprob": logprob, "entropy": entropy} for text, token, logprob, entropy in columns
+        {"text": text, "id": token, "logprob": logprob, "entropy": entropy, "mask": 1, "advantage": advantage}
+        for text, token, logprob, entropy, advantage in columns
+    ]
+
+
+def to_prompt_tokens(turn: Turn, decoder: Decoder) -> list[dict[str, Any]] | None:
+    """What the model was given before the reply, token by token: nothing of it is trained on."""
+    texts = decoder.texts(turn.prompt_ids)
+    return texts and [
+        {"text": text, "id": token, "mask": 0} for text, token in zip(texts, turn.prompt_ids, strict=True)
     ]
 
 

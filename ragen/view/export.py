@@ -26,7 +26,7 @@ from ragen.view.folders import MARKS, Entry, Folders, existing
 from ragen.view.gradients import read_gradients
 from ragen.view.index import Index
 from ragen.view.series import read_series
-from ragen.view.summary import Summaries, card
+from ragen.view.summary import Summaries, card, read_advisories
 from ragen.view.sweeps import read_list, read_sweep
 
 EPISODES = 20
@@ -107,13 +107,15 @@ def gather(roots: Sequence[Path], num_episodes: int) -> Report:
 
 def add_run(report: Report, number: int, entry: Entry, row: dict[str, Any], num_episodes: int) -> None:
     index, series = Index(entry.path), whole_series(entry.path)
-    episodes = read_some(index, num_episodes)
+    advisories = read_advisories(entry.path, has_episodes=True) if row["advisories"] else []
+    looked_at = [exhibit for advisory in advisories for exhibit in advisory["episodes"]]
+    episodes = read_some(index, num_episodes, [(each["file"], each["index"]) for each in looked_at])
     report.names.update(series["columns"])
     report.num_episodes += len(episodes["held"])
     report.num_episodes_there += episodes["num_there"]
     report.runs.append(row | {"block": (block := f"run-{number}")})
     content = {
-        "run": row | card(entry.path),
+        "run": row | card(entry.path) | {"advisories": advisories},
         "series": series,
         "episodes": episodes,
         "filters": read_filters(index),
@@ -159,17 +161,23 @@ def rounded(value: float | None) -> float | None:
     return float(f"{value:.{DIGITS}g}") if isinstance(value, float) else value
 
 
-def read_some(index: Index, number: int) -> dict[str, Any]:
-    """Some episodes, and the headers of all others of their files: groups are shown with what every member earned."""
+def read_some(index: Index, number: int, looked_at: Sequence[tuple[str, int]] = ()) -> dict[str, Any]:
+    """Some episodes, and the headers of all others of their files: groups are shown with what every member earned.
+
+    Those that advisories point at (file, index) come first, as far as the number reaches.
+    """
     while (progress := index.update())["done"] < progress["of"]:
         pass
     files = index.select("select name, step, rollout, count from files order by rollout, step, name")
-    shown = first_and_last(files)
+    ends, named = first_and_last(files), {file for file, _ in looked_at}
+    shown = [file for file in files if file in ends or file["name"] in named]
     headers = [header for file in shown for header in headers_of(index, file["name"])]
+    first = [header for header in headers if (header["file"], header["index"]) in looked_at][:number]
+    others = choose([header for header in headers if header not in first], number - len(first))
     held = []
-    for header in choose(headers, number):
+    for header in in_order([*first, *others]):
         try:
-            held.append(read_episode(index, header["file"], header["index"]))
+            held.append(read_episode(index, header["file"], header["index"], has_prompts=True))
         except RagenError:  # a damaged line; the others are there
             continue
     return {
@@ -211,7 +219,11 @@ def choose(headers: Iterable[Header], number: int) -> list[Header]:
         turns.rotate(-1)
         if not queue:
             turns.pop()
-    return sorted(chosen, key=lambda header: (header["file"], header["index"]))
+    return in_order(chosen)
+
+
+def in_order(headers: Iterable[Header]) -> list[Header]:
+    return sorted(headers, key=lambda header: (header["file"], header["index"]))
 
 
 def read_filters(index: Index) -> dict[str, Any]:

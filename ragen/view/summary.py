@@ -19,11 +19,11 @@ from typing import Any
 from ragen.errors import RagenError
 from ragen.files import flatten, read_object, read_yaml
 from ragen.tracking import names
-from ragen.tracking.advisories import advise, read_health
+from ragen.tracking.advisories import advise, read_health, with_episodes
 from ragen.tracking.episodes import SUFFIXES
 from ragen.tracking.lock import is_locked
 from ragen.tracking.rundir import PREFLIGHT, SFT_RECORD
-from ragen.tracking.validation import success_by_tag
+from ragen.tracking.validation import read_references, success_by_tag
 from ragen.view.folders import Entry
 from ragen.view.series import METRICS, number, read_block, rows_of
 
@@ -270,6 +270,9 @@ class _Known:
     """None until they were asked for; those of an earlier step until they are asked for again."""
     advised_of: Any = None
     """Which files they are of, and when they were made."""
+    shown: list[dict[str, Any]] | None = None
+    """The same with the episodes to look at, which only the page of the run asks for."""
+    shown_of: Any = None
 
 
 class Summaries:
@@ -295,6 +298,15 @@ class Summaries:
             if is_advised:
                 _advise(entry.path, known)
             return _to_json(entry, known)
+
+    def advisories(self, entry: Entry) -> list[dict[str, Any]]:
+        """Those of one run with the episodes to look at: a rollout is read for them once per step."""
+        with self._lock:
+            known = self._refresh(entry)
+            _advise(entry.path, known)
+            if known.shown is None or known.shown_of != known.advised_of:
+                known.shown, known.shown_of = read_advisories(entry.path, has_episodes=True), known.advised_of
+            return known.shown if known.advisories else []
 
     def _refresh(self, entry: Entry) -> _Known:
         config_stamp = stamp(entry.path / "config.yaml")
@@ -324,10 +336,11 @@ def _advise(run: Path, known: _Known) -> None:
         known.advisories = read_advisories(run)
 
 
-def read_advisories(run: Path) -> list[dict[str, Any]]:
+def read_advisories(run: Path, *, has_episodes: bool = False) -> list[dict[str, Any]]:
     """The advisories of a run; none where its files cannot be read."""
     try:
         found = advise(read_health(run))
+        found = with_episodes(found, run) if has_episodes else found
     except (RagenError, OSError, KeyError, TypeError, ValueError):
         return []
     return [{**asdict(each), "title": each.rule.replace("_", " ")} for each in found]
@@ -380,21 +393,11 @@ def card(run: Path) -> dict[str, Any]:
     return {
         "config": _config(run),
         "status": read_status(run),
-        "preflight": (preflight := _optional(run / PREFLIGHT)),
-        "references": references_of(preflight or {}),
+        "preflight": _optional(run / PREFLIGHT),
+        "references": _references(run),
         "checkpoints": sorted((path.name for path in run.glob("global_step_*") if path.is_dir()), key=_step),
         "tables": sorted(path.stem for path in run.glob("tables/*.json")),
     }
-
-
-def references_of(preflight: Mapping[str, Any]) -> dict[str, dict[str, float]]:
-    """Tag -> success of the random policy and the solver."""
-    found: dict[str, dict[str, float]] = {}
-    for tag, earnings in _mapping(preflight.get("tags")).items():
-        policies = _mapping(_mapping(earnings).get("policies"))
-        successes = {name: number(_mapping(policies.get(name)).get("success")) for name in ("random", "solver")}
-        found[tag] = {name: value for name, value in successes.items() if value is not None}
-    return found
 
 
 def _config(run: Path) -> dict[str, Any]:
@@ -411,8 +414,11 @@ def _optional(path: Path) -> dict[str, Any] | None:
         return None
 
 
-def _mapping(value: Any) -> Mapping[str, Any]:
-    return value if isinstance(value, dict) else {}
+def _references(run: Path) -> dict[str, dict[str, float]]:
+    try:
+        return read_references(run)
+    except RagenError:
+        return {}
 
 
 def _step(name: str) -> tuple[int, str]:

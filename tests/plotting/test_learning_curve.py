@@ -11,7 +11,7 @@ from ragen.cli import main
 from ragen.config import load_config
 from ragen.config.show import to_yaml
 from ragen.errors import RagenError
-from ragen.plotting.learning_curve import plot_learning_curve, read_references
+from ragen.plotting.learning_curve import plot_learning_curve
 from ragen.tracking.rundir import RunDir
 
 
@@ -46,14 +46,6 @@ def test_a_curve_has_the_intervals_of_its_levels(run, tmp_path):
     assert [estimate.mean for estimate in curves[0].estimates] == [0.25, 0.5, 0.75]
     # Wilson's interval of 16 in 64.
     assert (curves[0].estimates[0].low, curves[0].estimates[0].high) == pytest.approx((0.1602, 0.3682), abs=1e-4)
-
-
-def test_the_references_come_from_the_preflight_or_from_a_file_of_former_runs(run):
-    assert read_references(run) == {"FrozenLake": {"random policy": 0.2, "solver": 1.0}}
-    (run / "preflight.json").unlink()
-    assert read_references(run) == {}
-    (run / "references.json").write_text('{"FrozenLake": {"solver": 1.0}}')
-    assert read_references(run) == {"FrozenLake": {"solver": 1.0}}
 
 
 def test_a_curve_of_unseen_levels_is_drawn_where_others_were_seen(run, tmp_path):

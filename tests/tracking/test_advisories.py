@@ -114,7 +114,7 @@ def test_evidence_names_numbers_and_steps():
     found = rules(run(end=SILENT))["silence pays"]
     assert found.steps == (21, 30)
     assert found.evidence.startswith(
-        "40% of the turns were invalid, and valid replies of the same groups earned -0.20 more"
+        "40% of the turns were invalid, and valid replies of the same groups earned 0.20 less"
     )
     assert str(found).startswith("alarm: silence pays (90% sure, steps 21 to 30). ")
     assert rules(run(end={"rollout/logprob_mismatch_mean": 0.2}))["mismatch"].severity == "alarm"

@@ -66,11 +66,11 @@ def test_an_episode_file_holds_openai_messages_and_token_ids(tmp_path):
     assert record["success"] is True
 
 
-def test_a_file_of_an_earlier_version_has_neither_levels_nor_entropies_and_is_read(tmp_path):
+def test_a_file_of_an_earlier_version_lacks_levels_entropies_and_advantages_and_is_read(tmp_path):
     record = episode_to_json(an_episode())
     del record["level"]
     for turn in record["turns"]:
-        del turn["entropies"]
+        del turn["entropies"], turn["advantages"]
     path = tmp_path / "old.jsonl"
     path.write_text(json.dumps(record) + "\n")
     (episode,) = read_episodes(path)

@@ -1,5 +1,6 @@
 """Validation success from a row of metrics."""
 
+import json
 import math
 
 import pytest
@@ -9,7 +10,13 @@ from ragen.config import load_config
 from ragen.config.show import to_yaml
 from ragen.tracking.names import GREEDY_VALIDATION
 from ragen.tracking.rundir import RunDir
-from ragen.tracking.validation import ValidationSet, mean_success, read_validation, success_by_tag
+from ragen.tracking.validation import (
+    ValidationSet,
+    mean_success,
+    read_references,
+    read_validation,
+    success_by_tag,
+)
 
 ROW = {
     "step": 10,
@@ -50,3 +57,13 @@ def test_the_levels_of_a_run_stand_in_its_configuration(tmp_path):
     assert read_validation(tmp_path) == ValidationSet({}, 1)
     RunDir(tmp_path).write_config(to_yaml(load_config("quickstart", ["es_manager.val.env_groups=64"])))
     assert read_validation(tmp_path) == ValidationSet({"FrozenLake": 64}, 1)
+
+
+def test_the_references_come_from_the_preflight_or_from_a_file_of_former_runs(tmp_path):
+    assert read_references(tmp_path) == {}
+    (tmp_path / "references.json").write_text('{"A": {"random policy": 0.25, "solver": 1.0}}')
+    assert read_references(tmp_path) == {"A": {"random": 0.25, "solver": 1.0}}
+    policies = {"silent": {"success": 0.0}, "random": {"success": 0.5}, "solver": {"success": 1}}
+    tags = {"A": {"policies": policies}, "B": {"policies": {"random": {"success": "x"}, "solver": 3}}, "C": []}
+    (tmp_path / "preflight.json").write_text(json.dumps({"tags": tags}))
+    assert read_references(tmp_path) == {"A": {"random": 0.5, "solver": 1.0}, "B": {}, "C": {}}

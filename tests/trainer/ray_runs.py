@@ -46,11 +46,19 @@ def assert_same_run(one: Run, many: Run) -> None:
     last = max(one.outcomes)
     for step in range(1, last + 1):
         assert replies(many, step) == replies(one, step)
+        for ours, theirs in zip(advantages(many, step), advantages(one, step), strict=True):
+            assert ours == pytest.approx(theirs, abs=2e-4), f"advantages at {step}"
     for role in (folder.name for folder in (one.path / f"global_step_{last}").iterdir() if folder.is_dir()):
         ours, theirs = many.weights(last, role), one.weights(last, role)
         assert ours.keys() == theirs.keys()
         for name, weight in theirs.items():
             assert (ours[name] - weight).abs().max() < WEIGHT_TOLERANCE, f"{role} {name}"
+
+
+def advantages(run: Run, step: int) -> list[list[float]]:
+    """Of every turn, token by token; they are written with four decimals."""
+    turns = (turn for episode in run.episodes(step) for turn in episode.turns)
+    return [turn.advantages * (len(turn.response_ids) if len(turn.advantages) == 1 else 1) for turn in turns]
 
 
 def is_chance(name: str, row: dict[str, float]) -> bool:

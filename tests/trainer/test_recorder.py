@@ -3,6 +3,8 @@
 import pytest
 
 from ragen.algorithms.rollout_filter import FilterSettings, RolloutFilter
+from ragen.errors import RagenError
+from ragen.tracking.episodes import read_episodes
 from ragen.tracking.rundir import read_table, table_steps
 from ragen.tracking.tracker import Trackers
 from ragen.trainer.recorder import Recorder
@@ -50,10 +52,26 @@ def test_the_tables_hold_every_reward_and_the_fate_of_every_group(trackers, tmp_
 def test_training_episodes_are_written_at_their_interval_and_validations_always(trackers, tmp_path):
     every_second = recorder(trackers, "trainer.save_episodes_every=2")
     for step in (1, 2, 3):
-        every_second.record_training(step, [episode(0, 0, 1.0)])
+        with every_second.training(step, [episode(0, 0, 1.0)]) as write:
+            write()
         every_second.record_validation(step, [episode(0, 0, 1.0)], {})
     names = sorted(file.name for file in (tmp_path / "episodes").iterdir())
     assert names == [f"{name}.jsonl.gz" for name in ("train_step_2", "val_step_1", "val_step_2", "val_step_3")]
+
+
+def test_a_rollout_that_cannot_be_scored_is_written_all_the_same(trackers, tmp_path):
+    played = [episode(0, 0, 1.0)]
+    with pytest.raises(MemoryError), recorder(trackers).training(1, played):
+        played[0].turns[0].advantages = [0.5]
+        raise MemoryError
+    [written] = read_episodes(tmp_path / "episodes" / "train_step_1.jsonl.gz")
+    assert written.turns[0].advantages == [0.5]
+
+
+def test_a_rollout_that_cannot_be_written_ends_the_step(trackers, tmp_path):
+    (tmp_path / "episodes").write_text("a file where the folder should be")
+    with pytest.raises(RagenError, match="episodes"), recorder(trackers).training(1, [episode(0, 0, 1.0)]) as write:
+        write()
 
 
 def test_generations_of_a_validation_become_a_table_on_request(trackers, tmp_path):
@@ -68,7 +86,8 @@ def test_rollouts_that_are_lost_altogether_are_reported_once(trackers, capsys):
     lost = [episode(0, member, 0.0, status=Status.ENV_ERROR) for member in range(2)]
     keeps = recorder(trackers)
     for step in (1, 2):
-        keeps.record_training(step, lost)
+        with keeps.training(step, lost) as write:
+            write()
     said = capsys.readouterr().out
     assert said.count("train: the environment raised in all 2 episodes: ValueError: it broke") == 1
     assert keeps.signs["train"].trouble is not None and "val" not in keeps.signs

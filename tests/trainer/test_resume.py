@@ -55,9 +55,15 @@ KINDS = {
 }
 
 
+def episode_bytes(run: Run) -> dict[str, bytes]:
+    """Every file of episodes, with the advantages in it."""
+    return {file.name: file.read_bytes() for file in sorted((run.path / "episodes").glob("*.gz"))}
+
+
 def check_same(straight: Run, resumed: Run, step: int) -> None:
     assert resumed.outcomes == straight.outcomes
     assert resumed.tensor_bytes(step) == straight.tensor_bytes(step)
+    assert episode_bytes(resumed) == episode_bytes(straight)
     assert resumed.status["state"] == straight.status["state"]
     litter = [path for path in resumed.path.rglob(".*") if path.name.endswith(".tmp")]
     assert litter == []

@@ -1,13 +1,15 @@
 """From groups to a scored batch."""
 
 from collections import Counter
+from statistics import fmean
 
+import pytest
 import torch
 
 from ragen.learners.batch import make_batch
-from ragen.trainer.scoring import _add_turns, data_metrics, drawn_samples, samples_of
+from ragen.trainer.scoring import _add_turns, data_metrics, drawn_samples, note_advantages, samples_of
 from ragen.types import Group, Sample
-from tests.trainer.runs import LAKE, episode, small_config
+from tests.trainer.runs import LAKE, episode, small_config, train
 
 
 def sample(member: int, *, rewards: list[float], states: list[str]) -> Sample:
@@ -60,6 +62,42 @@ def test_every_turn_of_an_episode_carries_its_whole_score_in_the_limited_modes(t
     assert [sample.turn_scores for sample in full] == [[0.0, 3.0], [5.0]]
     limited = small_config(tmp_path, "agent_proxy.context_window_mode=single_turn", env=LAKE)
     assert [sample.turn_scores for sample in samples_of([group], limited)] == [[3.0], [3.0], [5.0]]
+
+
+@pytest.mark.parametrize("mode", ["full", "single_turn"])
+def test_turns_keep_their_advantages_in_every_context_mode(tmp_path, mode):
+    group = Group(group_id=0, episodes=[episode(0, [1.0, 2.0]), episode(1, [5.0])])
+    group.episodes[1].turns[0].response_ids, group.episodes[1].turns[0].logprobs = [3, 4], [-1.0, -1.0]
+    config = small_config(tmp_path, f"agent_proxy.context_window_mode={mode}", env=LAKE)
+    batch = make_batch(samples_of([group], config), {})
+    batch.advantages = torch.full(batch.mask.shape, 99.0)
+    batch.advantages[batch.mask.bool()] = torch.tensor([0.12346, -1.0, 0.5, 0.5])
+    note_advantages([group], batch)
+    # To four decimals; tokens that share a number are written as one.
+    assert [[turn.advantages for turn in each.turns] for each in group.episodes] == [[[0.1235], [-1.0]], [[0.5]]]
+    batch.advantages[batch.mask.bool()] = torch.tensor([0.0, 0.0, 0.5, -1e-9])
+    note_advantages([group], batch)
+    assert str(group.episodes[1].turns[0].advantages) == "[0.5, 0.0]"
+
+
+@pytest.mark.parametrize(("estimator", "is_shared"), [("grpo", True), ("gae", False)])
+def test_a_run_writes_the_advantages_of_the_groups_it_trained_on(tmp_path, estimator, is_shared):
+    strict = ["actor_rollout_ref.rollout.rollout_filter_strategy=top_k", "ppo_mini_batch_size=4"]
+    changes = [*strict, "actor_rollout_ref.rollout.rollout_filter_value=0.34"]
+    run = train(tmp_path, f"algorithm.adv_estimator={estimator}", *changes, env=LAKE)
+    # In the first step the values of a new critic are all the same.
+    trained = [each for each in run.episodes(2) if any(turn.advantages for turn in each.turns)]
+    assert len({each.group_id for each in trained}) == 1 and len(trained) == 4  # one group of three was kept
+    turns = [turn for each in trained for turn in each.turns]
+    sizes = {len(turn.advantages) == 1 for turn in turns if len(turn.response_ids) > 1}
+    assert sizes == {is_shared}
+    numbers = [
+        value
+        for turn in turns
+        for value in (turn.advantages * len(turn.response_ids) if is_shared else turn.advantages)
+    ]
+    assert fmean(numbers) == pytest.approx(run.metrics[2]["critic/advantages/mean"], abs=1e-4)
+    assert max(numbers) == pytest.approx(run.metrics[2]["critic/advantages/max"], abs=1e-4)
 
 
 def test_data_metrics_count_sampled_tokens_only():

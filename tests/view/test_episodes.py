@@ -111,6 +111,44 @@ def test_an_episode_turn_by_turn(client, run):
         (5, -1.5, 0.75),
     ]
     assert found["tokens_missing"] == ""
+    assert "prompt_tokens" not in first
+
+
+def tokens_of(client, run, *episodes, name="train_step_2", **query) -> dict:
+    run.write_episodes(name, episodes)
+    return client.get(f"{PATH}/episode", params={"file": name, "index": "0"} | query).json()
+
+
+@pytest.mark.parametrize(
+    ("written", "of_tokens", "of_turn", "trained"),
+    [
+        ([0.5], [0.5, 0.5], [0.5, 0.5], "yes"),
+        ([0.5, -1.0], [0.5, -1.0], [-1.0, 0.5], "yes"),
+        ([], [None, None], None, "no"),
+        ([1.0, 2.0, 3.0], [None, None], [1.0, 3.0], "yes"),  # of another length: of something else
+    ],
+)
+def test_tokens_have_the_advantages_of_their_reply(client, run, written, of_tokens, of_turn, trained):
+    found = tokens_of(client, run, episode(turns=[turn(advantages=written)]))
+    assert [token["advantage"] for token in found["turns"][0]["tokens"]] == of_tokens
+    assert (found["turns"][0]["advantage"], found["trained"]) == (of_turn, trained)
+
+
+def test_only_training_rollouts_of_this_version_know_whether_they_were_trained_on(client, run):
+    assert tokens_of(client, run, episode(turns=[turn()]), name="val_step_2")["trained"] == "never"
+    record = episode_to_json(episode())
+    del record["turns"][0]["advantages"]
+    (run.path / "episodes" / "train_step_3.jsonl").write_text(json.dumps(record) + "\n")
+    old = client.get(f"{PATH}/episode", params={"file": "train_step_3", "index": "0"}).json()
+    assert (old["trained"], old["turns"][0]["advantage"]) == ("unknown", None)
+
+
+def test_the_mask_is_one_on_replies_and_zero_on_prompts(client, run):
+    [first] = tokens_of(client, run, episode(turns=[turn()]), prompts="1")["turns"]
+    assert [(token["id"], token["mask"]) for token in first["prompt_tokens"] + first["tokens"]] == [
+        *((1, 0), (2, 0), (3, 0)),
+        *((4, 1), (5, 1)),
+    ]
 
 
 def test_hostile_texts_stay_texts(client, run):

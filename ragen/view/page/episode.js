@@ -8,7 +8,7 @@ import { html, useEffect, useRef } from "app/html.js";
 import { Choice, Crumbs, Problem, Text, Wait } from "app/parts.js";
 import { isReport } from "app/report.js";
 import { link, replace } from "app/router.js";
-import { COLOURINGS, Scale, Tokens, fits } from "app/tokens.js";
+import { COLOURINGS, Scale, Tokens, fits, fullAdvantage } from "app/tokens.js";
 
 // One frame before each turn and one for the end.
 export const framesOf = (episode) => [...episode.turns.map((turn) => turn.frame), episode.final_frame];
@@ -21,7 +21,14 @@ export function Actions({ turn }) {
     ${executed.length + dropped.length === 0 && html`<span class="muted">no action</span>`}</span>`;
 }
 
-function Turn({ turn, number: n, isCurrent, go, colouring, hasIds }) {
+// Of the tokens of a reply: one number, or from the smallest to the largest.
+function Advantage({ range }) {
+  if (!range) return null;
+  const [low, high] = range;
+  return html`<span>advantage <b>${low === high ? number(low) : `${number(low)} to ${number(high)}`}</b></span>`;
+}
+
+function Turn({ turn, number: n, isCurrent, go, colouring, hasIds, full, promptTokens }) {
   const element = useRef(null);
   const isOpened = useRef(false);
   useEffect(() => {
@@ -34,16 +41,32 @@ function Turn({ turn, number: n, isCurrent, go, colouring, hasIds }) {
     <div class="turn-head"><button type="button" class="quiet" onClick=${go}>Turn ${n}</button>
       <${Actions} turn=${turn} />
       <span class="spacer"></span><span>reward <b>${number(turn.reward)}</b></span>
-      ${turn.penalty ? html`<span class="penalty">penalty <b>${number(turn.penalty)}</b></span>` : ""}</div>
+      ${turn.penalty ? html`<span class="penalty">penalty <b>${number(turn.penalty)}</b></span>` : ""}
+      <${Advantage} range=${turn.advantage} /></div>
     ${turn.is_parsed === false && html`<p class="note">The reply does not have the required form.</p>`}
     ${turn.thought && html`<div class="said"><h4>Thought</h4><${Text} text=${turn.thought} name="thought" /></div>`}
+    ${colouring === "mask" && promptTokens && html`<div class="said said-prompt"><h4>Prompt</h4>
+      <${Tokens} tokens=${promptTokens} colouring=${colouring} hasIds=${hasIds} /></div>`}
     <div class="said"><h4>Reply</h4>
       ${turn.tokens?.length && (colouring !== "none" || hasIds)
-        ? html`<${Tokens} tokens=${turn.tokens} colouring=${colouring} hasIds=${hasIds} />`
+        ? html`<${Tokens} tokens=${turn.tokens} colouring=${colouring} hasIds=${hasIds} full=${full} />`
         : html`<${Text} text=${turn.text} name="reply" />`}</div>
     <details><summary>Prompt${turn.stop_reason ? `, info, ended by ${statusOf(turn.stop_reason)}` : " and info"}</summary><${Text} text=${turn.user ?? turn.observation} name="prompt" />
       ${info.length > 0 && html`<p class="info">${info.map(([key, value]) => html`<span>${visible(key)} <b>${typeof value === "number" ? number(value) : visible(JSON.stringify(value))}</b></span>`)}</p>`}</details>
   </li>`;
+}
+
+// Why nothing of an episode was trained on; null where something was, or where another run would have to know.
+const UNTRAINED = {
+  no: "Nothing of this episode was trained on: the filter dropped its group, or a fault broke it.",
+  unknown: "This run kept no advantages: an earlier version wrote it.",
+  never: "This rollout was not made for training, so there are no advantages.",
+};
+
+function Untrained({ episode, colouring }) {
+  const text = UNTRAINED[episode.trained];
+  return text && (colouring === "advantage" || (colouring === "mask" && episode.trained === "no"))
+    ? html`<p class="muted hint">${text}</p>` : null;
 }
 
 const statusOf = (text) => visible(String(text).replaceAll("_", " "));
@@ -59,6 +82,10 @@ function Film({ id, episode, search }) {
   const withTokens = episode.turns.filter((one) => one.tokens?.length);
   const isForeign = !withTokens.every(fits);
   const hasTokens = withTokens.length > 0 && !isForeign;
+  const full = colouring === "advantage" ? fullAdvantage(episode.turns) : undefined;
+  // The tokens of prompts are many, and the mask alone is about them.
+  const path = runPath(id) + "/episode" + query({ file: episode.file, index: episode.index, prompts: 1 });
+  const prompts = useGet(hasTokens && colouring === "mask" ? path : null);
   const label = turn >= episode.turns.length ? "the end" : `before turn ${turn + 1} of ${episode.turns.length}`;
   return html`<div class="episode">
     <div class="stage"><div class="stage-inner">
@@ -67,12 +94,13 @@ function Film({ id, episode, search }) {
       <p class="muted hint">Keys: ← → move, space plays.</p></div></div>
     <div>
       ${hasTokens && html`<div class="toolbar"><${Choice} label="Colour" options=${COLOURINGS} value=${colouring} onChange=${(value) => set({ colour: value })} />
-        <button type="button" aria-pressed=${hasIds} onClick=${() => set({ ids: hasIds ? "" : "1" })}>Token ids</button><${Scale} colouring=${colouring} /></div>`}
+        <button type="button" aria-pressed=${hasIds} onClick=${() => set({ ids: hasIds ? "" : "1" })}>Token ids</button><${Scale} colouring=${colouring} full=${full} /></div>
+        <${Untrained} episode=${episode} colouring=${colouring} /><${Problem} error=${prompts.error} />`}
       ${episode.tokens_missing && html`<p class="muted hint">${visible(episode.tokens_missing)} So tokens are not coloured.</p>`}
       ${isForeign && html`<p class="muted hint">The tokenizer of the model on this machine is not the one of this run: its tokens do not make up the replies, so they are not coloured.</p>`}
       ${episode.system && html`<details class="fold"><summary>System message</summary><${Text} text=${episode.system} name="system" /></details>`}
       <ol class="turns">${episode.turns.map((one, i) => html`<${Turn} key=${i} turn=${one} number=${i + 1} isCurrent=${i === turn} go=${() => film.go(i)}
-        colouring=${hasTokens ? colouring : "none"} hasIds=${hasTokens && hasIds} />`)}</ol>
+        colouring=${hasTokens ? colouring : "none"} hasIds=${hasTokens && hasIds} full=${full} promptTokens=${prompts.data?.turns[i].prompt_tokens} />`)}</ol>
       ${episode.error && html`<p class="problem">${visible(episode.error)}</p>`}
     </div>
   </div>`;

@@ -1,7 +1,7 @@
 // The episodes of a run, by file, tag, status, reward and text.
 import { query, runPath, useGet, useLive, useThrottled } from "app/api.js";
 import { number, visible } from "app/format.js";
-import { html, useEffect } from "app/html.js";
+import { html, useEffect, useState } from "app/html.js";
 import { Crumbs, Problem, Tabs, Wait } from "app/parts.js";
 import { link, replace } from "app/router.js";
 
@@ -19,16 +19,24 @@ export function Status({ status }) {
   return html`<span class=${`status status-${status === "solved" ? "solved" : "other"}`}><span aria-hidden="true">${status === "solved" ? "✓" : "✕"}</span> ${visible(statusName(status))}</span>`;
 }
 
+// An input that holds what is being typed until it is done: a new step draws the page again.
+function Draft({ value, onDone, ...rest }) {
+  const [draft, setDraft] = useState(value);
+  useEffect(() => setDraft(value), [value]);
+  return html`<input ...${rest} value=${draft} onInput=${(event) => setDraft(event.target.value)} onChange=${() => onDone(draft)} />`;
+}
+
 function Filters({ search, set, files, tags }) {
   const field = (name) => ({ value: search[name] ?? "", onChange: (event) => set({ [name]: event.target.value }) });
+  const draft = (name) => ({ value: search[name] ?? "", onDone: (value) => set({ [name]: value }) });
   return html`<form class="filters" role="search" onSubmit=${(event) => event.preventDefault()}>
     <label>Rollout <select ...${field("file")}><option value="">all</option>
       ${files.map((file) => html`<option value=${file.name} key=${file.name}>${visible(fileName(file))}</option>`)}</select></label>
     ${tags.length > 1 && html`<label>Environment <select ...${field("tag")}><option value="">all</option>${tags.map((tag) => html`<option value=${tag} key=${tag}>${visible(tag)}</option>`)}</select></label>`}
     <label>Status <select ...${field("status")}><option value="">all</option>${STATUSES.map((status) => html`<option value=${status} key=${status}>${statusName(status)}</option>`)}</select></label>
-    <label>Reward from <input type="number" step="any" class="short" ...${field("min")} /></label>
-    <label>to <input type="number" step="any" class="short" ...${field("max")} /></label>
-    <label>Text <input type="search" placeholder="in the replies" ...${field("text")} /></label>
+    <label>Reward from <${Draft} type="number" step="any" class="short" ...${draft("min")} /></label>
+    <label>to <${Draft} type="number" step="any" class="short" ...${draft("max")} /></label>
+    <label>Text <${Draft} type="search" placeholder="in the replies" ...${draft("text")} /></label>
   </form>`;
 }
 
@@ -64,7 +72,7 @@ export function Episodes({ id, search }) {
   return html`${head}
     <${Filters} search=${search} set=${set} files=${answer.files} tags=${answer.tags} />
     <${Problem} error=${error} />
-    <p class="muted" role="status">${answer.total} episodes${answer.num_there ? ` of ${answer.num_there}` : ""}${answer.is_complete ? "" : " so far: the search stopped after 2 s, choose a rollout to search it whole"}</p>
+    <p class="muted" role="status">${answer.total} ${answer.total === 1 ? "episode" : "episodes"}${answer.num_there ? ` of ${answer.num_there}` : ""}${answer.is_complete ? "" : " so far: the search stopped after 2 s, choose a rollout to search it whole"}</p>
     ${isReading && html`<p class="muted"><progress max=${answer.indexing.of} value=${answer.indexing.done} aria-label="Files read"></progress> ${answer.indexing.done} of ${answer.indexing.of} files are read …</p>`}
     ${answer.rows.length > 0 && html`<div class="scroll" tabindex="0" role="region" aria-label="Episodes"><table class="episodes"><thead><tr>${columns.map(([key, label]) => html`
       <th scope="col" key=${key} class=${WORDS.has(key) ? "" : "number"} aria-sort=${sort.replace("-", "") === key ? (isFalling ? "descending" : "ascending") : undefined}>

@@ -22,7 +22,16 @@ export function AdvisoryBadge({ advisory }) {
     <span aria-hidden="true">${sign}</span><span class="sr-only">${name}: </span>${visible(advisory.title)}</span>`;
 }
 
-export function AdvisoryCard({ advisory }) {
+// The way to an episode, or to a group, that shows what an advisory is about.
+function Exhibit({ id, exhibit }) {
+  const { file, index, group, member, why } = exhibit;
+  const [rollout, step] = file.split("_step_");
+  const name = `${rollout === "val" ? "Validation" : "Step"} ${step}, group ${group}${member === null ? "" : `, member ${member}`}`;
+  const parts = member === null ? ["run", id, "group", file, group] : ["run", id, "episode", file, index];
+  return html`<li><a href=${link(parts)}>${name}</a> ${visible(why)}</li>`;
+}
+
+export function AdvisoryCard({ advisory, id }) {
   const [sign, name] = SEVERITIES[advisory.severity] ?? SEVERITIES.tip;
   const [first, last] = advisory.steps ?? [];
   const steps = first === undefined || first === null ? "" : first === last ? `step ${first}` : `steps ${first} to ${last}`;
@@ -32,6 +41,8 @@ export function AdvisoryCard({ advisory }) {
       <small>${[name, certainty, steps].filter(Boolean).join(" · ")}</small></h3>
     <p>${visible(advisory.evidence)}</p>
     ${advisory.remedy && html`<p class="remedy">${visible(advisory.remedy)}</p>`}
+    ${advisory.episodes?.length > 0 && html`<ul class="exhibits" aria-label="Episodes to look at">${advisory.episodes.map((exhibit) => html`
+      <${Exhibit} key=${exhibit.file + exhibit.index} id=${id} exhibit=${exhibit} />`)}</ul>`}
   </li>`;
 }
 

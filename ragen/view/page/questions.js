@@ -8,7 +8,7 @@ const STAGES = [
   ["gen", "rollout"], ["filter", "filter"], ["old_log_prob", "log-probs"], ["ref", "reference"], ["values", "values"],
   ["adv", "advantages"], ["update_critic", "critic"], ["update_actor", "actor"],
   ["gradient_analysis", "gradient analysis"], ["collapse_metrics", "collapse metrics"], ["testing", "validation"],
-  ["save_checkpoint", "checkpoint"],
+  ["save_checkpoint", "checkpoint"], ["write_episodes", "writing episodes"],
 ];
 const CUTS = [
   ["turn_cap", "turn cap"], ["action_budget", "action budget"], ["context", "context"], ["first_prompt", "first prompt"],

@@ -35,7 +35,7 @@ function Cards({ run }) {
   if (advisories.length === 0 && ending.length === 0) return null;
   return html`<ul class="cards" aria-label="How the run does">
     ${ending.length > 0 && html`<li class="card ending"><h3>How it ended</h3>${ending.map((text) => html`<${Text} as="p" text=${text} name="ending" />`)}</li>`}
-    ${advisories.map((advisory) => html`<${AdvisoryCard} advisory=${advisory} key=${advisory.rule} />`)}
+    ${advisories.map((advisory) => html`<${AdvisoryCard} advisory=${advisory} id=${run.id} key=${advisory.rule} />`)}
   </ul>`;
 }
 

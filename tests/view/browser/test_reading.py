@@ -38,6 +38,18 @@ def test_episodes_are_found_by_rollout_status_and_reward(visitor: Visitor):
     expect(page.get_by_text("0 episodes")).to_be_visible()
 
 
+def test_what_is_being_typed_outlives_a_new_step(visitor: Visitor, runs: Path):
+    run = RunDir(write_run(runs / "typed"))
+    run.write_episodes("train_step_1", [episode()])
+    page = visitor.open("/run/0%2Ftyped/episodes")
+    expect(page.get_by_text("1 episode", exact=True)).to_be_visible()
+    page.get_by_role("searchbox", name="Text").type("go")
+    run.write_episodes("train_step_2", [episode(), episode(0, 1)])
+    run.log(2, {"timing_s/step": 1.0})
+    expect(page.get_by_text("3 episodes")).to_be_visible()
+    expect(page.get_by_role("searchbox", name="Text")).to_have_value("go")
+
+
 def test_members_of_a_group_stand_side_by_side(visitor: Visitor):
     page = visitor.open(f"{RUN}/episodes?file=train_step_1")
     page.get_by_role("link", name="Group 1 of train_step_1").first.click()
