@@ -55,7 +55,9 @@ def take(browser: Any, address: str, out: Path, width: int, height: int, theme: 
     with browser.new_context(viewport=size, color_scheme=theme) as context:
         page = context.new_page()
         page.goto(address)
-        page.wait_for_timeout(1500)  # live pages are never idle
+        page.locator("h1").wait_for()
+        page.wait_for_timeout(1000)  # live pages are never idle
+        page.get_by_role("status").filter(has_text="Reading").first.wait_for(state="hidden")
         page.screenshot(path=out, full_page=not height)
     return out
 

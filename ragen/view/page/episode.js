@@ -44,9 +44,9 @@ function Turn({ turn, number: n, isCurrent, go, colouring, hasIds, full, promptT
       ${turn.penalty ? html`<span class="penalty">penalty <b>${number(turn.penalty)}</b></span>` : ""}
       <${Advantage} range=${turn.advantage} /></div>
     ${turn.is_parsed === false && html`<p class="note">The reply does not have the required form.</p>`}
-    ${turn.thought && html`<div class="said"><h4>Thought</h4><${Text} text=${turn.thought} name="thought" /></div>`}
-    ${colouring === "mask" && promptTokens && html`<div class="said said-prompt"><h4>Prompt</h4>
+    ${colouring === "mask" && promptTokens && html`<div class="said"><h4>Prompt</h4>
       <${Tokens} tokens=${promptTokens} colouring=${colouring} hasIds=${hasIds} /></div>`}
+    ${turn.thought && html`<div class="said"><h4>Thought</h4><${Text} text=${turn.thought} name="thought" /></div>`}
     <div class="said"><h4>Reply</h4>
       ${turn.tokens?.length && (colouring !== "none" || hasIds)
         ? html`<${Tokens} tokens=${turn.tokens} colouring=${colouring} hasIds=${hasIds} full=${full} />`
@@ -56,16 +56,16 @@ function Turn({ turn, number: n, isCurrent, go, colouring, hasIds, full, promptT
   </li>`;
 }
 
-// Why nothing of an episode was trained on; null where something was, or where another run would have to know.
+// Why nothing of an episode was trained on.
 const UNTRAINED = {
   no: "Nothing of this episode was trained on: the filter dropped its group, or a fault broke it.",
   unknown: "This run kept no advantages: an earlier version wrote it.",
-  never: "This rollout was not made for training, so there are no advantages.",
+  never: "This rollout was not made for training: nothing of it was trained on.",
 };
 
 function Untrained({ episode, colouring }) {
   const text = UNTRAINED[episode.trained];
-  return text && (colouring === "advantage" || (colouring === "mask" && episode.trained === "no"))
+  return text && (colouring === "advantage" || (colouring === "mask" && episode.trained !== "unknown"))
     ? html`<p class="muted hint">${text}</p>` : null;
 }
 
@@ -94,7 +94,7 @@ function Film({ id, episode, search }) {
       <p class="muted hint">Keys: ← → move, space plays.</p></div></div>
     <div>
       ${hasTokens && html`<div class="toolbar"><${Choice} label="Colour" options=${COLOURINGS} value=${colouring} onChange=${(value) => set({ colour: value })} />
-        <button type="button" aria-pressed=${hasIds} onClick=${() => set({ ids: hasIds ? "" : "1" })}>Token ids</button><${Scale} colouring=${colouring} full=${full} /></div>
+        <button type="button" aria-pressed=${hasIds} onClick=${() => set({ ids: hasIds ? "" : "1" })}>Token ids</button>${!(colouring === "advantage" && episode.trained !== "yes") && html`<${Scale} colouring=${colouring} full=${full} />`}</div>
         <${Untrained} episode=${episode} colouring=${colouring} /><${Problem} error=${prompts.error} />`}
       ${episode.tokens_missing && html`<p class="muted hint">${visible(episode.tokens_missing)} So tokens are not coloured.</p>`}
       ${isForeign && html`<p class="muted hint">The tokenizer of the model on this machine is not the one of this run: its tokens do not make up the replies, so they are not coloured.</p>`}

@@ -28,7 +28,7 @@ function Exhibit({ id, exhibit }) {
   const [rollout, step] = file.split("_step_");
   const name = `${rollout === "val" ? "Validation" : "Step"} ${step}, group ${group}${member === null ? "" : `, member ${member}`}`;
   const parts = member === null ? ["run", id, "group", file, group] : ["run", id, "episode", file, index];
-  return html`<li><a href=${link(parts)}>${name}</a> ${visible(why)}</li>`;
+  return html`<li><a href=${link(parts)}>${name}</a>: ${visible(why)}</li>`;
 }
 
 export function AdvisoryCard({ advisory, id }) {

@@ -24,7 +24,7 @@ function Facts({ run }) {
     ${run.state === "running" && html`<${Fact} label="Left">${duration(run.seconds_left)}</${Fact}>`}
     <${Fact} label="Updated">${ago(run.updated_at)}</${Fact}>
     ${run.model && html`<${Fact} label="Model">${visible(run.model)}</${Fact}>`}
-    ${run.estimator && html`<${Fact} label="Estimator">${visible(run.estimator)}</${Fact}>`}
+    ${run.estimator && run.kind !== "evaluation" && html`<${Fact} label="Estimator">${visible(run.estimator)}</${Fact}>`}
     <${Fact} label="Folder"><code>${visible(run.folder)}</code></${Fact}>
   </dl>`;
 }
@@ -39,10 +39,10 @@ function Cards({ run }) {
   </ul>`;
 }
 
-function Preflight({ preflight }) {
+function Preflight({ preflight, isEvaluation }) {
   const tags = Object.entries(preflight?.tags ?? {});
   if (tags.length === 0) return null;
-  return html`<details class="fold"><summary>What pays, before the first step</summary>
+  return html`<details class="fold"><summary>What pays${isEvaluation ? "" : ", before the first step"}</summary>
     ${tags.map(([tag, { policies }]) => html`<table class="plain" key=${tag}><caption>${visible(tag)}</caption>
       <thead><tr><th scope="col">Policy</th><th scope="col" class="number">Success</th><th scope="col" class="number">Total reward</th><th scope="col" class="number">Turns</th><th scope="col" class="number">Episodes</th></tr></thead>
       <tbody>${Object.entries(policies ?? {}).map(([name, row]) => html`<tr key=${name}><th scope="row">${visible(name)}</th>
@@ -99,6 +99,6 @@ export function Run({ id, search }) {
       ${groups.map((group) => html`<${Question} key=${group.key} id=${group.key} title=${group.title} plots=${group.plots} glossary=${glossary} axis=${axis} />`)}
       <${AnyMetric} names=${table.names} axis=${axis} plotOf=${(name) => filled({ title: name, series: [{ label: "value", name }] }, table, axis)} />`}
     ${isLoaded && table?.steps.length === 0 && html`<p class="empty">No step is logged yet.</p>`}
-    <${Preflight} preflight=${run.preflight} />
+    <${Preflight} preflight=${run.preflight} isEvaluation=${isEvaluation} />
     <${Configuration} config=${run.config} />`;
 }

@@ -53,7 +53,7 @@ function Heading({ name, label, sort, setSort, isNumber }) {
 }
 
 function Progress({ run }) {
-  if (run.step === null || run.step === undefined) return html`<span class="muted">–</span>`;
+  if (run.kind === "evaluation" || run.step === null || run.step === undefined) return html`<span class="muted">–</span>`;
   return html`<span class="progress">${run.step}${run.total_steps ? html`<span class="muted"> / ${run.total_steps}</span>
     <progress max=${run.total_steps} value=${Math.min(run.step, run.total_steps)} aria-label="Steps done"></progress>` : ""}</span>`;
 }
@@ -64,12 +64,12 @@ function Row({ run, tag, isChosen, choose }) {
   return html`<tr data-run=${run.id} data-state=${run.state}>
     <td class="pick"><input type="checkbox" aria-label=${`Compare ${visible(run.name)}`} checked=${isChosen} onChange=${choose} /></td>
     <th scope="row" class="run-name"><a href=${link(["run", run.id])}>${visible(run.name)}</a>
-      <small>${[run.kind === "training" ? "" : run.kind, run.estimator, run.model].filter(Boolean).map(visible).join(" · ")}</small></th>
+      <small>${[run.kind === "training" ? run.estimator : run.kind, run.model].filter(Boolean).map(visible).join(" · ")}</small></th>
     <td data-label="State"><${State} state=${run.state} /></td>
     <td data-label="Step" class="number"><${Progress} run=${run} /></td>
     <td data-label="Last" class="number">${curve ? html`<b>${share(lastOf(run, tag))}</b>
       <small>${interval(curve.low?.at(-1), curve.high?.at(-1))}</small>` : "–"}</td>
-    <td data-label="Best" class="number">${curve ? html`${share(curve.best)} <small>${curve.best_step === null || curve.best_step === undefined ? "" : `step ${curve.best_step}`}</small>` : "–"}</td>
+    <td data-label="Best" class="number">${curve && run.kind !== "evaluation" ? html`${share(curve.best)} <small>${curve.best_step === null || curve.best_step === undefined ? "" : `step ${curve.best_step}`}</small>` : "–"}</td>
     <td data-label="Validation" class="spark">${curve && html`<${Sparkline} steps=${curve.steps} values=${curve.success} low=${curve.low} high=${curve.high} />
       <small>${visible(shown)}</small>`}</td>
     <td data-label="Speed" class="number">${run.seconds_per_step ? html`${duration(run.seconds_per_step)}<small> / step</small>` : "–"}</td>

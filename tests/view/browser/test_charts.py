@@ -11,7 +11,7 @@ from ragen.algorithms.statistics import student_interval
 from ragen.tracking.rundir import RunDir
 from tests.view.browser.conftest import start_training
 from tests.view.browser.pages import Visitor, has_ink
-from tests.view.runs import CONFIG, episode
+from tests.view.runs import CONFIG, episode, turn
 
 FIRST, SECOND = "0%2Ffirst", "0%2Fsecond"
 PAGES = {"runs": "/runs", "run": f"/run/{FIRST}", "compare": f"/compare/{FIRST}/{SECOND}"}
@@ -118,6 +118,27 @@ def test_axes_scales_and_series_can_be_changed(visitor: Visitor):
     chart.get_by_role("button", name="training").click()
     expect(chart.get_by_role("button", name="training")).to_have_attribute("aria-pressed", "false")
     assert has_ink(page, SUCCESS)
+
+
+def test_advisories_lead_to_episodes_and_groups(visitor: Visitor, runs: Path):
+    folder = RunDir(runs / "mute")
+    folder.write_config(CONFIG)
+    invalid = {"manager_invalid_action": 1.0}
+    for step in range(1, 7):
+        folder.log(step, {"train/FrozenLake/success": 0.0, "train/FrozenLake/manager_invalid_action": 1.0})
+    members = [episode(2, member, reward=0.0, turns=[turn("…", info=invalid)]) for member in (0, 1)]
+    folder.write_episodes("train_step_6", [episode(), *members])
+    folder.write_status("early_stopped", "", step=6)
+    page = visitor.open("/run/0%2Fmute")
+    card = page.locator(".advisory", has_text="silence pays")
+    expect(card).to_contain_text("alarm · 70 % certain · steps 1 to 6")
+    expect(card).to_contain_text("Step 6, group 2: 2 of 2 replies are invalid")
+    card.get_by_role("link", name="Step 6, group 2, member 0").click()
+    expect(page.get_by_role("heading", name="FrozenLake, group 2, member 0")).to_be_visible()
+    page.go_back()
+    card.get_by_role("link", name="Step 6, group 2", exact=True).click()
+    expect(page.get_by_role("heading", name="FrozenLake, group 2")).to_be_visible()
+    expect(page.locator(".member")).to_have_count(2)
 
 
 def test_any_metric_and_the_configuration_are_found_by_words(visitor: Visitor):

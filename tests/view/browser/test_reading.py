@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import expect
 
+from ragen.tracking.episodes import read_episodes
 from ragen.tracking.rundir import RunDir
 from tests.view.browser.pages import Visitor, has_ink
 from tests.view.runs import episode, turn, write_run
@@ -14,6 +15,8 @@ RUN = "/run/0%2Ffirst"
 PAGES = {
     "episodes": f"{RUN}/episodes",
     "episode": f"{RUN}/episode/train_step_1/0",
+    "mask": f"{RUN}/episode/train_step_1/0?colour=mask",
+    "advantage": f"{RUN}/episode/train_step_1/0?colour=advantage",
     "group": f"{RUN}/group/train_step_1/0",
     "filter": f"{RUN}/filter",
     "gradients": f"{RUN}/gradients",
@@ -83,19 +86,58 @@ def test_an_episode_plays_like_a_film(visitor: Visitor):
     expect(turns.first).to_have_class(re.compile("current"))
 
 
+def shades(page) -> list[float]:
+    return [float(value) for value in page.locator(".token").evaluate_all("all => all.map(one => one.dataset.shade)")]
+
+
+def ground(page, index: int) -> str:
+    return page.locator(".token").nth(index).evaluate("one => getComputedStyle(one).backgroundColor")
+
+
 def test_tokens_are_coloured_by_doubt_and_ids_come_on_demand(visitor: Visitor):
     page = visitor.open(PAGES["episode"])
     token = page.locator(".token").first
     expect(token).to_have_attribute("title", re.compile(r"log-prob −?[\d.e−]+, probability .*entropy .*id \d+"))
-    doubts = [float(value) for value in page.locator(".token").evaluate_all("all => all.map(one => one.dataset.doubt)")]
-    assert max(doubts) > 0.1
-    doubtful = page.locator(".token").nth(doubts.index(max(doubts)))
-    assert doubtful.evaluate("one => getComputedStyle(one).backgroundColor").startswith("rgba(230, 159, 0, 0.")
+    for colouring in ("Log-prob", "Entropy"):
+        page.get_by_role("button", name=colouring).click()
+        doubtful = shades(page).index(max(shades(page)))
+        assert max(shades(page)) > 0.1
+        assert ground(page, doubtful).startswith("rgba(230, 159, 0, 0.")
     page.get_by_role("button", name="Token ids").click()
     expect(token.locator("sub")).to_have_text(re.compile(r"^\d+$"))
     page.get_by_role("button", name="None").click()
     assert "colour=none" in page.url and "ids=1" in page.url
-    assert doubtful.evaluate("one => getComputedStyle(one).backgroundColor") == "rgba(0, 0, 0, 0)"
+    assert ground(page, doubtful) == "rgba(0, 0, 0, 0)"
+
+
+def trained_and_dropped(runs: Path) -> tuple[int, int]:
+    """Episodes of the first step whose group was kept, with an advantage below zero, and whose group was not."""
+    episodes = list(read_episodes(runs / "first" / "episodes" / "train_step_1.jsonl.gz"))
+    signs = [turn.advantages and turn.advantages[0] for turn in (each.turns[0] for each in episodes)]
+    return next(i for i, sign in enumerate(signs) if sign and sign < 0), signs.index([])
+
+
+def test_tokens_are_coloured_by_mask_and_by_advantage(visitor: Visitor, runs: Path):
+    trained, dropped = trained_and_dropped(runs)
+    page = visitor.open(f"{RUN}/episode/train_step_1/{trained}")
+    page.get_by_role("button", name="Mask").click()
+    said = page.locator(".turn").first.locator(".said")
+    prompt, reply = said.filter(has=page.locator("h4:text-is('Prompt')")), said.last
+    expect(prompt).to_contain_text("<|im_start|>user")
+    for one, mask in ((prompt, 0), (reply, 1)):
+        expect(one.locator(".token").first).to_have_attribute("title", re.compile(rf"mask {mask}, id \d+"))
+        expect(one.locator(".token").first).to_have_attribute("data-shade", f"{mask}.00")
+    page.get_by_role("button", name="Advantage").click()
+    expect(prompt).to_have_count(0)
+    expect(page.locator(".turn-head").first).to_contain_text(re.compile(r"advantage −0\.\d+"))
+    assert min(shades(page)) == -1.0  # the largest of the episode is full
+    assert ground(page, shades(page).index(-1.0)).startswith("rgba(230, 159, 0, 0.9")
+    expect(page.locator(".token").first).to_have_attribute("title", re.compile(r"advantage −0\.\d+"))
+    page = visitor.open(f"{RUN}/episode/train_step_1/{dropped}?colour=advantage")
+    expect(page.get_by_text("Nothing of this episode was trained on")).to_be_visible()
+    assert set(shades(page)) == {0.0}
+    page = visitor.open(f"{RUN}/episode/val_step_1/0?colour=advantage")
+    expect(page.get_by_text("This rollout was not made for training: nothing of it was trained on.")).to_be_visible()
 
 
 def test_filters_are_replayed_on_the_groups_of_a_step(visitor: Visitor):

@@ -50,6 +50,9 @@ def test_a_report_is_the_page_without_a_server(reader: Visitor):
     for chart in ("Success, FrozenLake", "Entropy", "Seconds of a step, by stage"):
         assert has_ink(page, chart), chart
     expect(page.locator('[data-chart="Entropy"]')).to_contain_text("entropy")  # the glossary's sentence
+    page.locator(".exhibits a").first.click()  # the report holds what its advisories point at
+    expect(page.locator(".turn, .member").first).to_be_visible()
+    page.go_back()
     page.get_by_text("Configuration, ").click()
     expect(page.get_by_text("actor_rollout_ref.actor.optim.lr", exact=True)).to_be_visible()
     page.get_by_role("link", name="Gradients").click()
@@ -72,6 +75,8 @@ def test_episodes_of_a_report_have_films_and_coloured_tokens(reader: Visitor):
     page = reader.open(f"{RUN}/episodes?file=train_step_3")
     page.locator("tbody tr a").first.click()
     expect(page.locator(".token").first).to_have_attribute("title", re.compile("log-prob"))
+    page.get_by_role("button", name="Mask").click()
+    expect(page.locator(".token").first).to_contain_text("<|im_start|>")  # of the prompt
     page.locator("h1").click()
     page.keyboard.press("End")
     expect(page.get_by_text("the end", exact=True)).to_be_visible()
