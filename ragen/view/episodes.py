@@ -205,9 +205,9 @@ def to_tokens(turn: Turn, decoder: Decoder) -> list[dict[str, Any]] | None:
 def to_prompt_tokens(turn: Turn, decoder: Decoder) -> list[dict[str, Any]] | None:
     """What the model was given before the reply, token by token: nothing of it is trained on."""
     texts = decoder.texts(turn.prompt_ids)
-    return texts and [
-        {"text": text, "id": token, "mask": 0} for text, token in zip(texts, turn.prompt_ids, strict=True)
-    ]
+    if texts is None:
+        return None
+    return [{"text": text, "id": token, "mask": 0} for text, token in zip(texts, turn.prompt_ids, strict=True)]
 
 
 def _page(text: str) -> int:

@@ -7,7 +7,7 @@ metrics, filters and gradients, and some of its episodes. report.js answers the 
 from __future__ import annotations
 
 import webbrowser
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -172,10 +172,8 @@ def read_some(index: Index, number: int, looked_at: Sequence[tuple[str, int]] = 
     ends, named = first_and_last(files), {file for file, _ in looked_at}
     shown = [file for file in files if file in ends or file["name"] in named]
     headers = [header for file in shown for header in headers_of(index, file["name"])]
-    first = [header for header in headers if (header["file"], header["index"]) in looked_at][:number]
-    others = choose([header for header in headers if header not in first], number - len(first))
     held = []
-    for header in in_order([*first, *others]):
+    for header in choose(headers, number, looked_at):
         try:
             held.append(read_episode(index, header["file"], header["index"], has_prompts=True))
         except RagenError:  # a damaged line; the others are there
@@ -203,27 +201,28 @@ def headers_of(index: Index, file: str) -> list[Header]:
     return [to_header(row) for row in rows]
 
 
-def choose(headers: Iterable[Header], number: int) -> list[Header]:
-    """Solved and failed ones of every file in turn, until there are enough; in the order of the list.
+def choose(headers: Iterable[Header], number: int, looked_at: Sequence[tuple[str, int]] = ()) -> list[Header]:
+    """Those that are looked at, then solved and failed ones of every file in turn, until there are enough.
 
     files A, B with solved s and failed f: A s f f f, B s s f; 4 of them -> A s, A f, B s, B f
     """
     queues: dict[tuple[str, bool], deque[Header]] = {}
-    for header in sorted(headers, key=lambda header: not header["success"]):
-        queues.setdefault((header["file"], bool(header["success"])), deque()).append(header)
     chosen: list[Header] = []
-    turns = deque(queues)
-    while turns and len(chosen) < number:
-        queue = queues[turns[0]]
-        chosen.append(queue.popleft())
-        turns.rotate(-1)
-        if not queue:
-            turns.pop()
-    return in_order(chosen)
-
-
-def in_order(headers: Iterable[Header]) -> list[Header]:
-    return sorted(headers, key=lambda header: (header["file"], header["index"]))
+    counts: Counter[tuple[str, bool]] = Counter()
+    for header in sorted(headers, key=lambda header: not header["success"]):
+        kind = header["file"], bool(header["success"])
+        if (header["file"], header["index"]) in looked_at and len(chosen) < number:
+            chosen.append(header)
+            counts[kind] += 1
+        else:
+            queues.setdefault(kind, deque()).append(header)
+    while queues and len(chosen) < number:
+        kind = min(queues, key=lambda kind: counts[kind])  # of equals the first
+        chosen.append(queues[kind].popleft())
+        counts[kind] += 1
+        if not queues[kind]:
+            del queues[kind]
+    return sorted(chosen, key=lambda header: (header["file"], header["index"]))
 
 
 def read_filters(index: Index) -> dict[str, Any]:

@@ -50,6 +50,20 @@ def test_the_command_writes_one_file_and_says_what_is_missing(tmp_path, capsys):
     assert [answer["step"] for answer in run["filters"]["answers"]] == [1, 3]
 
 
+def test_a_report_holds_the_episodes_that_advisories_point_at(tmp_path):
+    run = RunDir(write_episodes(tmp_path / "runs" / "a"))
+    run.log(2, {"train/FrozenLake/success": 0.5})
+    export([tmp_path / "runs"], tmp_path / "r.html", num_episodes=3)
+    content = block((tmp_path / "r.html").read_text(), "run-0")
+    held = {(one["file"], one["index"]) for one in content["episodes"]["held"]}
+    [advisory] = content["run"]["advisories"]
+    looked_at = {(each["file"], each["index"]) for each in advisory["episodes"]}
+    assert looked_at == {("train_step_2", 0), ("train_step_2", 1)} < held and len(held) == 3
+    assert [file["name"] for file in content["episodes"]["files"]] == ["train_step_1", "train_step_2", "train_step_3"]
+    prompt = content["episodes"]["held"][0]["turns"][0]["prompt_tokens"]
+    assert [token["mask"] for token in prompt] == [0, 0, 0]
+
+
 def test_a_run_without_episodes_is_exported_all_the_same(tmp_path):
     write_run(tmp_path / "runs" / "a")
     export([tmp_path / "runs"], tmp_path / "r.html")
