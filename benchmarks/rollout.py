@@ -49,7 +49,7 @@ from ragen.engine.native.build import native_engine
 from ragen.llm_agent.agent_proxy import RolloutPlan
 from ragen.llm_agent.build import build_chat, build_proxy
 from ragen.llm_agent.chat import Chat
-from ragen.llm_agent.es_manager import EsManager, PendingTurn, play_in_order
+from ragen.llm_agent.es_manager import EsManager, PendingTurn, levels_from, play_in_order
 from ragen.llm_agent.parsing import parse_reply
 from ragen.llm_agent.prompts import system_message, user_message
 from ragen.modeling.load import load_tokenizer
@@ -133,10 +133,9 @@ def play_with_engine(setup: Setup, engine: Any) -> Played:
     proxy = build_proxy(setup.config, engine, setup.chat)
     prefilled_before = engine.num_prefilled
     started, cpu_started = time.perf_counter(), time.process_time()
-    episodes = proxy.rollout(
-        setup.environments,
-        RolloutPlan(base_seed=BASE_SEED, noise_seed=0, params=SamplingParams(max_tokens=setup.reply_tokens)),
-    )
+    levels = levels_from(BASE_SEED, setup.environments.num_groups)
+    plan = RolloutPlan(levels=levels, noise_seed=0, params=SamplingParams(max_tokens=setup.reply_tokens))
+    episodes = proxy.rollout(setup.environments, plan)
     seconds, cpu_seconds = time.perf_counter() - started, time.process_time() - cpu_started
     return Played(
         seconds=seconds,
@@ -247,7 +246,7 @@ def prepare_trl(setup: Setup) -> Callable[[], Played] | None:
             self.seconds, self.cpu_seconds = time.perf_counter() - started, time.process_time() - cpu_started
             return result
 
-    for seat in setup.environments.reset(BASE_SEED):
+    for seat in setup.environments.reset(levels_from(BASE_SEED, setup.environments.num_groups)):
         assert not seat.error, seat.error
     rows = []
     for index, seat in enumerate(seats):

@@ -35,7 +35,7 @@ from ragen.llm_agent.agent_proxy import RolloutPlan
 from ragen.llm_agent.build import build_chat, build_proxy, sampling_params
 from ragen.llm_agent.chat import Chat
 from ragen.llm_agent.ctx_manager import to_samples
-from ragen.llm_agent.es_manager import EsManager
+from ragen.llm_agent.es_manager import EsManager, levels_from
 from ragen.modeling.load import load_model, load_tokenizer
 from ragen.models.resolve import resolve_model
 
@@ -74,8 +74,9 @@ class Rollout:
     def __call__(self, prompts: list[Any], trainer: GRPOTrainer) -> dict[str, list[Any] | None]:
         config, environments = self.config, self.environments
         assert len(prompts) == len(environments.seats) and config.seed.train is not None
+        base_seed = config.seed.train + self.step * environments.num_groups
         plan = RolloutPlan(
-            base_seed=config.seed.train + self.step * environments.num_groups,
+            levels=levels_from(base_seed, environments.num_groups),
             noise_seed=0,
             params=sampling_params(config, self.chat, is_validation=False),
         )

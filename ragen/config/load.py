@@ -19,8 +19,12 @@ CONFIG_DIR = PACKAGED_CONFIGS if PACKAGED_CONFIGS.is_dir() else Path(__file__).r
 
 TAG_TABLE = "envs"  # part of every config, not a config by itself
 
-WITHOUT_KEY: dict[str, Any] = {"agent_proxy": {"example_answer": False}}
-"""What versions without a key did, where base does otherwise: a stored configuration without it means this."""
+WITHOUT_KEY: dict[str, Any] = {
+    "agent_proxy": {"example_answer": False},
+    "es_manager": {"train": {"levels": "fresh", "refill": 0}},
+}
+"""What versions without a key did, where another value is another training: a stored configuration without it means
+this."""
 
 
 def load_config(

@@ -4,9 +4,25 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 from ragen.config.actor_rollout_ref import ActorRolloutRefConfig, CriticConfig
-from ragen.config.bounds import LARGEST_COUNT, Bound, Count, CountOrZero, Decay, Name, Positive, Seed, Spelling, number
+from ragen.config.bounds import (
+    LARGEST_COUNT,
+    Bound,
+    Count,
+    CountOrZero,
+    Decay,
+    Name,
+    Positive,
+    Seed,
+    Spelling,
+    ZeroToOne,
+    number,
+)
 from ragen.config.trainer import AlgorithmConfig, TrainerConfig
 from ragen.engine.registry import ENGINES
+
+LARGEST_POOL = 100_000
+"""Levels kept of a tag: their state is in every checkpoint."""
+MOST_REFILLS = 100
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -107,6 +123,45 @@ class EnvSetConfig:
     group_size: Annotated[Count, "Episodes of one group, all on the same level."]
     env_configs: EnvConfigsConfig
 
+    @property
+    def group_tags(self) -> list[str]:
+        """[groups] The tag of each group."""
+        pairs = zip(self.env_configs.tags, self.env_configs.n_groups, strict=True)
+        return [tag for tag, count in pairs for _ in range(count)]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LevelPoolConfig:
+    """The levels that training keeps, with es_manager.train.levels=pool or pass_rate."""
+
+    size: Annotated[
+        int,
+        "Levels kept of each tag, at least as many as it has groups.",
+        number(lambda x: 1 <= x <= LARGEST_POOL, f"from 1 to {LARGEST_POOL}"),
+    ]
+    uniform_share: Annotated[ZeroToOne, "pass_rate: share of the draws that take any level of the pool, all alike."]
+    decay: Annotated[Decay, "Weight of a visit in a level's pass rate, against the visit after it."]
+    renew_after: Annotated[
+        CountOrZero,
+        "pass_rate: visits in a row that solved all, or none, after which a new level replaces the level; 0: never.",
+    ]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TrainSetConfig(EnvSetConfig):
+    """The environments of training, and which levels they play."""
+
+    levels: Annotated[
+        Literal["fresh", "pool", "pass_rate"],
+        "Levels of a step: never played before, a pool's in turn, or those of a pool that are solved half of the time.",
+    ]
+    level_pool: LevelPoolConfig
+    refill: Annotated[
+        int,
+        "Most further rollouts of a step that replace groups which the filter dropped by new ones; 0 is off.",
+        number(lambda x: 0 <= x <= MOST_REFILLS, f"from 0 to {MOST_REFILLS}"),
+    ]
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class EsManagerConfig:
@@ -117,7 +172,7 @@ class EsManagerConfig:
         "Added to the episode reward for each turn without a usable answer.",
         number(lambda x: x <= 0, "0 or less"),
     ]
-    train: EnvSetConfig
+    train: TrainSetConfig
     val: EnvSetConfig
 
 

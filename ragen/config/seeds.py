@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ragen.config.schema import Config
+from ragen.config.schema import Config, TrainSetConfig
 from ragen.errors import ConfigError
 
 SEED_GAP = 2_000_000
@@ -13,8 +13,31 @@ this. The demonstrations behind the embedded models begin at half of it, and end
 
 
 def training_levels(config: Config, seed: int) -> range:
-    """The levels of a whole run: group g of step s plays seed + (s - 1) * env_groups + g."""
-    return range(seed, seed + config.trainer.total_training_steps * config.es_manager.train.env_groups)
+    """The levels of a whole run, or more: what es_manager.train.levels may play, and refill."""
+    return range(seed, seed + _num_training_levels(config))
+
+
+def fresh_seed(train: TrainSetConfig, seed: int, step: int, attempt: int = 0) -> int:
+    """The fresh level of the first group; each further group has the next. Attempts above 0 refill the step's batch."""
+    return seed + ((step - 1) * (1 + train.refill) + attempt) * train.env_groups
+
+
+def pool_seed(train: TrainSetConfig, seed: int, tag: str) -> int:
+    """The first level of a tag's pool; pools follow each other."""
+    return seed + list(dict.fromkeys(train.env_configs.tags)).index(tag) * train.level_pool.size
+
+
+def renewal_seed(train: TrainSetConfig, seed: int) -> int:
+    """The level that is the first to replace another one."""
+    return seed + len(set(train.env_configs.tags)) * train.level_pool.size
+
+
+def _num_training_levels(config: Config) -> int:
+    train, last_step = config.es_manager.train, config.trainer.total_training_steps
+    num_played = fresh_seed(train, 0, last_step + 1)
+    num_kept = renewal_seed(train, 0)
+    # A group that is played renews one level at most.
+    return {"fresh": num_played, "pool": num_kept, "pass_rate": num_kept + num_played}[train.levels]
 
 
 def validation_levels(config: Config) -> range:

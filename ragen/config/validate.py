@@ -1,5 +1,6 @@
 """Checks between keys, done once at start. Each message names the key, its value and the way out."""
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 from operator import attrgetter
 
@@ -70,6 +71,16 @@ def check_tags(config: Config) -> None:
                 f"{key}: n_groups sums to {sum(n_groups)}, env_groups is {envs.env_groups}. Make them equal: "
                 f"{key}.env_configs.n_groups=[...] or {key}.env_groups={sum(n_groups)}."
             )
+
+
+def check_level_pool(config: Config) -> None:
+    train = config.es_manager.train
+    most = max(Counter(train.group_tags).values())
+    if train.levels != "fresh" and train.level_pool.size < most:
+        raise ConfigError(
+            f"es_manager.train.level_pool.size is {train.level_pool.size}, but a tag has {most} groups, each with a "
+            f"level of its own. Set it to {most} or more."
+        )
 
 
 def check_tag_table(config: Config) -> None:
@@ -250,6 +261,7 @@ def env_sets(config: Config) -> Iterator[tuple[str, EnvSetConfig]]:
 CHECKS: tuple[Callable[[Config], None], ...] = (
     check_num_episodes,
     check_tags,
+    check_level_pool,
     check_tag_table,
     check_gpus,
     check_filter,

@@ -21,7 +21,7 @@ from ragen.learners.batch import Batch
 from ragen.learners.gradients import COMPONENTS, Gradient
 from ragen.llm_agent.agent_proxy import RolloutPlan
 from ragen.llm_agent.build import sampling_params
-from ragen.llm_agent.es_manager import EsManager
+from ragen.llm_agent.es_manager import EsManager, levels_from
 from ragen.seeding import fixed_hash
 from ragen.tracking import names
 from ragen.types import Group, Metrics, group_episodes
@@ -94,8 +94,10 @@ class GradientReporter:
         if self.environments is None:
             self.environments = EsManager(self.env_set, self.config.custom_envs)
         seed = fixed_hash(self.train_seed, "gradient analysis", step)
+        num_groups = self.env_set.env_groups
+        base_seed = first_clear_seed(seed % 2**31, num_groups, validation_levels(self.config))
         plan = RolloutPlan(
-            base_seed=first_clear_seed(seed % 2**31, self.env_set.env_groups, validation_levels(self.config)),
+            levels=levels_from(base_seed, num_groups),
             noise_seed=seed,
             params=sampling_params(self.config, self.workers.chat, is_validation=False),
         )

@@ -9,7 +9,7 @@ from statistics import fmean
 from ragen.config.schema import Config
 from ragen.llm_agent.agent_proxy import AgentProxy, RolloutPlan, refuse_when_nothing_fits
 from ragen.llm_agent.build import sampling_params
-from ragen.llm_agent.es_manager import EsManager
+from ragen.llm_agent.es_manager import EsManager, levels_from
 from ragen.llm_agent.metrics import episode_metrics, format_shares, pass_rate, success
 from ragen.llm_agent.policies import has_solver, play_policy
 from ragen.tracking.console import progress
@@ -43,7 +43,8 @@ def evaluate_model(config: Config, agent: AgentProxy, environments: EsManager, m
                 num_solved += episode.is_success
                 advance(f"{num_solved} solved")
 
-            plan = RolloutPlan(base_seed=config.seed.val, noise_seed=config.seed.val, params=params)
+            levels = levels_from(config.seed.val, environments.num_groups)
+            plan = RolloutPlan(levels=levels, noise_seed=config.seed.val, params=params)
             episodes = agent.rollout(environments, plan, on_episode)
         refuse_when_nothing_fits(episodes)
         results.append(Result(policy=name, episodes=episodes))

@@ -15,7 +15,7 @@ from ragen.errors import ConfigError
 from ragen.llm_agent.chat import Chat
 from ragen.llm_agent.ctx_manager import CtxManager, Prompt
 from ragen.llm_agent.env_threads import POLL_S
-from ragen.llm_agent.es_manager import EsManager, PendingTurn, Seat
+from ragen.llm_agent.es_manager import EsManager, GroupLevel, PendingTurn, Seat
 from ragen.llm_agent.parsing import ANSWER, THINK, ParsedReply, parse_reply
 from ragen.seeding import fixed_hash
 from ragen.types import Episode, Status, Turn
@@ -42,8 +42,8 @@ def ignore(episode: Episode) -> None:
 class RolloutPlan:
     """Which levels a rollout plays, and how its replies are drawn."""
 
-    base_seed: int
-    """Level of the first group; each further group has the next."""
+    levels: Sequence[GroupLevel | None]
+    """[groups] The level of each group; None: the group is not played."""
     noise_seed: int
     """Key of all sampling noise."""
     params: SamplingParams
@@ -84,11 +84,11 @@ class AgentProxy:
         return [note for note in (self.engine.note, self.chat.note if self.chat else "") if note]
 
     def rollout(self, environments: EsManager, plan: RolloutPlan, on_episode: OnEpisode = ignore) -> list[Episode]:
-        """Play every seat once.
+        """Play every seat once whose group has a level.
 
         `on_episode` is called as episodes end; the result is in the order of the seats.
         """
-        plays = [self.start(seat) for seat in environments.reset(plan.base_seed)]
+        plays = [self.start(seat) for seat in environments.reset(plan.levels)]
         running: dict[Future[None], tuple[int, PendingTurn]] = {}
         num_open = num_replies = 0
 

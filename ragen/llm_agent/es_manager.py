@@ -233,8 +233,23 @@ def level_hash(env_type: str, content: str) -> str:
     return blake2b(data, digest_size=8).hexdigest()
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class GroupLevel:
+    """What one group of a rollout plays."""
+
+    seed: int
+    """Names the level."""
+    visit: int = 0
+    """How often training has played the level before. Each visit meets chance of its own: members are counted on."""
+
+
+def levels_from(base_seed: int, num_groups: int) -> list[GroupLevel]:
+    """A level for each group: the first has `base_seed`, each further one the next."""
+    return [GroupLevel(seed=base_seed + group) for group in range(num_groups)]
+
+
 class EsManager:
-    """The seats of one kind of rollout (train, val or analysis). Group g of a rollout plays level base_seed + g."""
+    """The seats of one kind of rollout (train, val or analysis)."""
 
     def __init__(self, env_set: EnvSetConfig, custom_envs: Mapping[str, EnvTag]) -> None:
         self.group_size = env_set.group_size
@@ -256,19 +271,24 @@ class EsManager:
     def env_types(self) -> list[str]:
         return sorted({seat.spec.env_type for seat in self.seats})
 
-    def reset(self, base_seed: int) -> list[Seat]:
-        """Put every environment on its level and return the seats."""
-        seeds = [base_seed + seat.group_id for seat in self.seats]
+    def reset(self, levels: Sequence[GroupLevel | None]) -> list[Seat]:
+        """Put the environments on the levels of their groups and return the seats; those of a group without a level
+        are left out."""
+        playing: list[tuple[Seat, int]] = []
+        for seat in self.seats:
+            if (level := levels[seat.group_id]) is not None:
+                seat.member = level.visit * self.group_size + seat.member % self.group_size
+                playing.append((seat, level.seed))
         works: dict[TagCalls, list[Work[tuple[TextEnv, EpisodeStart]]]] = {calls: [] for calls in self._calls.values()}
-        for seat, seed in zip(self.seats, seeds, strict=True):
+        for seat, seed in playing:
             works[seat.calls].append(seat.starting(seed))
         # Tags with several threads first: they work while the others are waited for.
         futures = {calls: [calls.submit(work) for work in works[calls]] for calls in works if calls.is_parallel}
         started = {calls: iter(calls.run(works[calls])) for calls in works if not calls.is_parallel}
         started |= {calls: map(result_of, found) for calls, found in futures.items()}
-        for seat, seed in zip(self.seats, seeds, strict=True):
+        for seat, seed in playing:
             seat.begin(seed, next(started[seat.calls]))
-        return self.seats
+        return [seat for seat, _ in playing]
 
     def play(self, turns: Sequence[PendingTurn]) -> None:
         """Do turns; of a tag with several threads they are under way when this returns, and have a `future`."""

@@ -11,7 +11,7 @@ from ragen.engine.scripted import ScriptedEngine
 from ragen.llm_agent.agent_proxy import RolloutPlan
 from ragen.llm_agent.build import build_proxy, sampling_params
 from ragen.llm_agent.chat import Chat
-from ragen.llm_agent.es_manager import EsManager
+from ragen.llm_agent.es_manager import EsManager, levels_from
 from ragen.seeding import Rng
 from ragen.types import Episode
 
@@ -82,7 +82,8 @@ def play_replies(
     engine = ScriptedEngine(reply, chat.tokenizer if chat else None)
     proxy = build_proxy(config, engine, chat)
     params = sampling_params(config, chat, is_validation=False)
-    return proxy.rollout(environments, RolloutPlan(base_seed=base_seed, noise_seed=seed, params=params))
+    levels = levels_from(base_seed, environments.num_groups)
+    return proxy.rollout(environments, RolloutPlan(levels=levels, noise_seed=seed, params=params))
 
 
 def has_random(environments: EsManager, tag: str) -> bool:

@@ -22,7 +22,7 @@ from ragen.config.schema import Config, EnvConfigsConfig, EnvSetConfig
 from ragen.errors import ConfigError, MissingExtra, install_command
 from ragen.llm_agent.build import build_chat
 from ragen.llm_agent.ctx_manager import to_samples
-from ragen.llm_agent.es_manager import EsManager
+from ragen.llm_agent.es_manager import EsManager, levels_from
 from ragen.llm_agent.policies import has_random, play_policy
 from ragen.sft.config import SftConfig
 from ragen.tracking.console import progress
@@ -86,7 +86,7 @@ class Demonstrator:
                 )
         environments = self.environments[size]
         is_wanted = []
-        for seat in environments.reset(chunk.first_seed):
+        for seat in environments.reset(levels_from(chunk.first_seed, chunk.num_levels)):
             plan = None if seat.error else seat.solve()
             is_wanted.append(plan is not None and len(plan) <= self.max_plan)
         episodes = play_policy(

@@ -34,6 +34,7 @@ PLACEHOLDERS = {
     "over": "std|max|mean",
     "of": "reward|entropy|length|success",
     "stage": "gen|old_log_prob|ref|values|update_critic|update_actor",
+    "bin": "|".join(names.PASS_RATE_BINS),
     "rule": "reward_variance_collapse|low_validation_success|empty_filtered_steps",
 }
 """Placeholder -> what it matches; the page says what it stands for."""

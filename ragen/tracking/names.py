@@ -19,6 +19,11 @@ FORMAT_VALID = "format/valid"
 NOVELTIES = UNSEEN, SEEN = "unseen", "seen"
 """Validation levels that training has not played so far, by content, and those it has."""
 
+# The levels of training: levels/<tag>/<metric>.
+LEVELS = "levels"
+PASS_RATE_BINS = ("none", "few", "some", "most", "all")
+"""Of a histogram of pass rates: levels/<tag>/played_<bin>, pool_<bin>."""
+
 # The rollout filter, and the actor and critic: <part>/<metric>.
 FILTER, ACTOR, CRITIC, SFT = "rollout", "actor", "critic", "sft"
 KEPT_COUNT, KEPT_RATIO = "rollout/filter_kept_count", "rollout/filter_kept_ratio"

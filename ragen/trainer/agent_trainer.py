@@ -29,9 +29,11 @@ from ragen.trainer.ending import Cause, Ending, compose, ended_by, finished, sto
 from ragen.trainer.gradient_runs import GradientRuns
 from ragen.trainer.held_out import PlayedLevels
 from ragen.trainer.incentives import incentive_metrics
+from ragen.trainer.levels import LEVELS, played_metrics
 from ragen.trainer.memory import peak_memory_share
 from ragen.trainer.preflight import preflight
 from ragen.trainer.recorder import Recorder
+from ragen.trainer.refill import Refills
 from ragen.trainer.scoring import Scorer, note_advantages
 from ragen.trainer.signals import Signals
 from ragen.trainer.trouble import signs_of_step
@@ -59,6 +61,8 @@ class AgentTrainer:
         """What is released when the run ends: the lock of its folder."""
         self.signals = Signals()
         self.environments = EsManager(config.es_manager.train, config.custom_envs)
+        self.levels = LEVELS[config.es_manager.train.levels](config.es_manager.train, self.train_seed)
+        self.refills = Refills(config.es_manager.train, announce=trackers.announce)
         self.validate = Validator(config, workers, begin_episodes=trackers.begin_episodes)
         self.played = PlayedLevels()
         self.rollout_filter = RolloutFilter(FilterSettings.from_config(config.actor_rollout_ref.rollout))
@@ -89,6 +93,7 @@ class AgentTrainer:
                 "kl_controller": self.scorer,
                 "collapse": self.collapse_detector,
                 "timers": self.timers,
+                "levels": self.levels,
             },
             played=self.played,
             start_step=start_step,
@@ -183,9 +188,13 @@ class AgentTrainer:
     def train_step(self, step: int) -> StepOutcome:
         """Rollout, filter, score, and update: critic, gradient analysis, actor."""
         episodes = self.rollout(step)
-        self.played.add(episode.level for episode in episodes)
         with self.recorder.training(step, episodes) as write_episodes:
             groups, kept = self.filter(episodes)
+            for attempt, places in self.refills.of_step(kept):
+                episodes += self.rollout(step, attempt, places)
+                groups, kept = self.filter(episodes)
+                self.refills.note(kept)
+            self.played.add(episode.level for episode in episodes)
             stop = self.early_stop.after_filter(names.with_prefix(names.FILTER, kept.metrics))
             metrics = self.measure(step, episodes, groups, kept)
             batch, scored = self.score(step, kept) if kept.kept else (None, {})
@@ -230,16 +239,25 @@ class AgentTrainer:
 
     # --- the stages of a step ---------------------------------------------------------------------------------------
 
-    def rollout(self, step: int) -> list[Episode]:
-        """Fresh levels for every step; levels and noise follow from the seed and the step alone."""
+    def rollout(self, step: int, attempt: int = 0, places: Sequence[int] | None = None) -> list[Episode]:
+        """The levels of a step; those of the seats of some groups where attempts above 0 refill its batch.
+
+        Noise follows from the seed, the step and the attempt, levels from these and what was recorded of earlier ones.
+        """
+        num_groups = self.environments.num_groups
+        places = range(num_groups) if places is None else places
         with self.timers("gen"):
             plan = RolloutPlan(
-                base_seed=self.train_seed + (step - 1) * self.environments.num_groups,
-                noise_seed=fixed_hash(self.train_seed, "training", step),
+                levels=self.levels.choose(step, attempt, places),
+                noise_seed=fixed_hash(self.train_seed, "training", step, *([attempt] if attempt else [])),
                 params=sampling_params(self.config, self.workers.chat, is_validation=False),
             )
-            on_episode = self.trackers.begin_episodes(len(self.environments.seats))
-            return self.workers.rollout(self.environments, plan, on_episode)
+            on_episode = self.trackers.begin_episodes(len(places) * self.environments.group_size)
+            episodes = self.workers.rollout(self.environments, plan, on_episode)
+        for episode in episodes:
+            episode.group_id += attempt * num_groups
+        self.levels.record(episodes)
+        return episodes
 
     def filter(self, episodes: Sequence[Episode]) -> tuple[list[Group], FilterResult]:
         """The groups that lost no episode, and what the filter keeps of them."""
@@ -256,12 +274,16 @@ class AgentTrainer:
                 metrics |= self.collapse_detector(episodes, step=step)
         self.recorder.record_filter(step, kept)
         metrics |= names.with_prefix(names.FILTER, kept.metrics)
-        return metrics | {
-            names.EMPTY_AFTER_FILTER: float(not kept.kept),
-            "rollout/consecutive_empty_after_filter_steps": float(self.early_stop.state.num_empty),
-            "train/rollout_attempts": 1.0,
-            "trainer/gradient_analysis_only": float(self.gradients.is_frozen),
-        }
+        metrics |= names.with_prefix(names.LEVELS, played_metrics(groups) | self.levels.metrics())
+        return (
+            metrics
+            | self.refills.metrics()
+            | {
+                names.EMPTY_AFTER_FILTER: float(not kept.kept),
+                "rollout/consecutive_empty_after_filter_steps": float(self.early_stop.state.num_empty),
+                "trainer/gradient_analysis_only": float(self.gradients.is_frozen),
+            }
+        )
 
     def score(self, step: int, kept: FilterResult) -> tuple[Batch, Metrics]:
         """Log-probs, values, rewards and advantages of the kept groups."""

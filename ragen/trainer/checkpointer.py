@@ -106,7 +106,8 @@ class Checkpointer:
     def load(self, state: Mapping[str, Any]) -> None:
         """Continue from the state of a checkpoint; those of earlier versions lack some of it."""
         for name, part in self.parts.items():
-            part.load(state[name])
+            if name in state:
+                part.load(state[name])
         self.played.load(state.get("played_levels"))
         if self.config.keep_best and state.get("best"):
             self.best = dict(state["best"])

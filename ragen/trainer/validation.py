@@ -12,7 +12,7 @@ from ragen.config.schema import Config
 from ragen.engine.base import SamplingParams
 from ragen.llm_agent.agent_proxy import RolloutPlan
 from ragen.llm_agent.build import sampling_params
-from ragen.llm_agent.es_manager import EsManager
+from ragen.llm_agent.es_manager import EsManager, levels_from
 from ragen.llm_agent.metrics import rollout_metrics, success_intervals
 from ragen.seeding import fixed_hash
 from ragen.tracking.names import GREEDY_VALIDATION, VALIDATION, with_prefix
@@ -48,7 +48,8 @@ class Validator:
 
     def _play(self, params: SamplingParams, repeat: int) -> list[Episode]:
         seed = self.config.seed.val
-        plan = RolloutPlan(base_seed=seed, noise_seed=fixed_hash(seed, "validation", repeat), params=params)
+        levels = levels_from(seed, self.environments.num_groups)
+        plan = RolloutPlan(levels=levels, noise_seed=fixed_hash(seed, "validation", repeat), params=params)
         return self.workers.rollout(self.environments, plan, self.begin_episodes(len(self.environments.seats)))
 
     def close(self) -> None:

@@ -39,6 +39,30 @@ def test_the_ranges_are_what_a_run_plays():
     assert validation_levels(config) == range(123, 123 + config.es_manager.val.env_groups)
 
 
+def test_pools_renewed_levels_and_refills_have_ranges_of_their_own():
+    groups = ["es_manager.train.env_groups=8", "es_manager.train.env_configs.n_groups=[5,3]"]
+    groups += ["es_manager.train.env_configs.tags=[FrozenLake,Bandit]", "es_manager.val.env_configs.n_groups=[8,8]"]
+    groups += ["es_manager.val.env_groups=16", "trainer.total_training_steps=3", "es_manager.train.level_pool.size=10"]
+
+    def count(*changes: str) -> int:
+        levels = training_levels(load_config("base", [*groups, *(f"es_manager.train.{each}" for each in changes)]), 5)
+        assert levels.start == 5
+        return len(levels)
+
+    assert count() == 3 * 8
+    assert count("refill=2") == 3 * 8 * 3
+    assert count("levels=pool", "refill=2") == 2 * 10, "a pool is refilled from itself"
+    assert count("levels=pass_rate") == 2 * 10 + 3 * 8
+    assert count("levels=pass_rate", "refill=1") == 2 * 10 + 3 * 8 * 2
+
+
+def test_validation_inside_a_pool_is_refused():
+    changes = ["trainer.total_training_steps=1", "es_manager.train.levels=pool", "seed.train=1000", "seed.val=1255"]
+    with pytest.raises(ConfigError, match=r"overlap the levels 1000 to 1255 of seed\.train=1000"):
+        check_held_out(load_config("base", changes), 1000)
+    check_held_out(load_config("base", [*changes, "seed.val=1256"]), 1000)
+
+
 def test_validation_inside_the_training_levels_is_refused_with_a_seed_that_works():
     changes = ["seed.train=1000", "trainer.total_training_steps=10", "es_manager.val.env_groups=16"]
     with pytest.raises(ConfigError) as error:

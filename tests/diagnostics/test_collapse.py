@@ -16,7 +16,7 @@ from ragen.diagnostics.collapse import CollapseDetector, draw_turns, matrix_metr
 from ragen.learners.cross_scoring import cross_logprobs
 from ragen.llm_agent.agent_proxy import RolloutPlan
 from ragen.llm_agent.build import build_agent, sampling_params
-from ragen.llm_agent.es_manager import EsManager
+from ragen.llm_agent.es_manager import EsManager, levels_from
 from ragen.seeding import Rng
 from ragen.tracking.glossary import unknown
 from ragen.tracking.timing import Timers
@@ -321,7 +321,9 @@ def play(env: tuple[str, ...], *changes: str):
     submit = agent.engine.submit
     agent.engine.submit = lambda request: (seen.append(tuple(request.prompt_ids)), submit(request))[1]  # type: ignore[method-assign]
     params = sampling_params(config, agent.chat, is_validation=False)
-    episodes = agent.rollout(environments, RolloutPlan(base_seed=3, noise_seed=4, params=params))
+    episodes = agent.rollout(
+        environments, RolloutPlan(levels=levels_from(3, environments.num_groups), noise_seed=4, params=params)
+    )
     assert agent.chat is not None
 
     def cross(prompts, continuations):

@@ -13,7 +13,7 @@ from ragen.errors import RagenError
 from ragen.evaluation.answer import Answerer, fitting_length, prompt_ids
 from ragen.llm_agent.agent_proxy import RolloutPlan, forced_prefix
 from ragen.llm_agent.build import build_agent, build_chat, sampling_params
-from ragen.llm_agent.es_manager import EsManager
+from ragen.llm_agent.es_manager import EsManager, levels_from
 from ragen.llm_agent.policies import play_replies
 from ragen.models.resolve import TINY_ROOT
 from ragen.types import conversation
@@ -54,7 +54,7 @@ def test_greedy_replies_are_those_of_an_evaluation():
     config = load_config(overrides=["model_path=tiny"])
     agent = build_agent(config, env_types=["frozen_lake"])
     params = replace(sampling_params(config, agent.chat, is_validation=True), temperature=0.0)
-    [expected] = agent.rollout(lake(config), RolloutPlan(base_seed=7, noise_seed=0, params=params))
+    [expected] = agent.rollout(lake(config), RolloutPlan(levels=levels_from(7, 1), noise_seed=0, params=params))
     session, answer = Session(Level(run=None, tag="FrozenLake", seed=7)), Answerer("tiny")
     while not session.is_over:
         session.answer(completion_of(answer(request_of(session, 0.0))))

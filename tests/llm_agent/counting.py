@@ -13,7 +13,7 @@ from ragen.engine.scripted import ScriptedEngine
 from ragen.env import Env, StepResult
 from ragen.llm_agent.agent_proxy import AgentProxy, RolloutPlan
 from ragen.llm_agent.chat import Chat
-from ragen.llm_agent.es_manager import EsManager
+from ragen.llm_agent.es_manager import EsManager, levels_from
 from ragen.types import Episode
 
 
@@ -193,8 +193,9 @@ def rollout(
         stop_token_ids=chat.stop_token_ids if chat else (),
         stop_strings=("</answer>",),
     )
-    plan = RolloutPlan(base_seed=base_seed, noise_seed=noise_seed, params=params)
-    return proxy.rollout(seats or make_seats(), plan, on_episode)
+    seats = seats or make_seats()
+    plan = RolloutPlan(levels=levels_from(base_seed, seats.num_groups), noise_seed=noise_seed, params=params)
+    return proxy.rollout(seats, plan, on_episode)
 
 
 def play(*replies: str, tag: EnvTag | None = None, **agent: Any) -> Episode:

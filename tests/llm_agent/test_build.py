@@ -8,7 +8,7 @@ from ragen.engine.base import ModelSource
 from ragen.engine.native.engine import NativeEngine
 from ragen.llm_agent.agent_proxy import RolloutPlan
 from ragen.llm_agent.build import agent_with, build_agent, sampling_params
-from ragen.llm_agent.es_manager import EsManager
+from ragen.llm_agent.es_manager import EsManager, levels_from
 from ragen.llm_agent.metrics import rollout_metrics
 from ragen.modeling.load import load_tokenizer
 from ragen.models.resolve import resolve_model
@@ -59,7 +59,9 @@ def test_every_reply_of_a_mixed_batch_is_cut_at_what_its_prompt_promises():
     environments = EsManager(config.es_manager.val, config.custom_envs)
     agent = build_agent(config, env_types=environments.env_types, device="cpu")
     params = sampling_params(config, agent.chat, is_validation=True)
-    episodes = agent.rollout(environments, RolloutPlan(base_seed=0, noise_seed=0, params=params))
+    episodes = agent.rollout(
+        environments, RolloutPlan(levels=levels_from(0, environments.num_groups), noise_seed=0, params=params)
+    )
     turns = {tag: [e.turns[0] for e in episodes if e.tag == tag] for tag in ("Bandit", "BanditTest")}
     assert max(len(turn.response_ids) for turn in turns["Bandit"]) == 2
     assert max(len(turn.response_ids) for turn in turns["BanditTest"]) == 5

@@ -19,7 +19,7 @@ from ragen.engine.scripted import ScriptedEngine
 from ragen.env import REGISTRY, StepResult
 from ragen.errors import RagenError
 from ragen.llm_agent import env_threads, es_manager
-from ragen.llm_agent.es_manager import EsManager
+from ragen.llm_agent.es_manager import EsManager, levels_from
 from ragen.llm_agent.metrics import rollout_metrics
 from ragen.types import Episode, Status, Turn, group_episodes
 from tests.llm_agent import misbehaving
@@ -107,7 +107,7 @@ def test_two_levels_of_a_tag_are_made_at_the_same_time(seats):
 
     for seat in seats.seats:
         seat.env = SlowToReset(CountingConfig())
-    assert [seat.error for seat in seats.reset(7)] == ["", ""]
+    assert [seat.error for seat in seats.reset(levels_from(7, seats.num_groups))] == ["", ""]
     assert [seat.observation for seat in seats.seats] == ["level 7: count 0"] * 2
     seats.close()
 
@@ -208,7 +208,7 @@ def test_the_limit_is_for_each_action_and_not_for_the_turn(monkeypatch):
 
     monkeypatch.setitem(misbehaving.STEPS, "slow", slow)
     seats = make_seats(make_tag("misbehaving", fault="slow", failing_seed=7, step_timeout=1.0, max_actions=15))
-    seats.reset(7)
+    seats.reset(levels_from(7, seats.num_groups))
     turn = Turn(user="", prompt_ids=[], response_ids=[], logprobs=[], text="", stop_reason="", actions=["Up"] * 15)
     pending = es_manager.PendingTurn(seats.seats[0], turn)
     seats.play([pending])

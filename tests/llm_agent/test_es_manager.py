@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ragen.engine.scripted import ScriptedEngine
+from ragen.llm_agent.es_manager import GroupLevel, levels_from
 from ragen.llm_agent.prompts import INVALID_NOTE
 from ragen.types import Status, group_episodes
 from tests.llm_agent.counting import (
@@ -82,6 +83,15 @@ def test_groups_of_consecutive_tags_play_consecutive_levels():
         ("tag1", 2, 0, 102), ("tag1", 2, 1, 102), ("tag1", 3, 0, 103), ("tag1", 3, 1, 103),
     ]  # fmt: skip
     assert [len(group.episodes) for group in group_episodes(episodes)] == [2, 2, 2, 2]
+
+
+def test_groups_without_a_level_are_not_played_and_each_visit_counts_its_members_on():
+    seats = make_seats(make_tag(), make_tag(), num_groups=2, group_size=2)
+    playing = seats.reset([None, GroupLevel(seed=7, visit=3), None, GroupLevel(seed=9)])
+    assert [(seat.tag, seat.group_id, seat.member, seat.seed) for seat in playing] == [
+        ("tag0", 1, 6, 7), ("tag0", 1, 7, 7), ("tag1", 3, 0, 9), ("tag1", 3, 1, 9),
+    ]  # fmt: skip
+    assert [seat.member for seat in seats.reset(levels_from(7, 4))] == [0, 1] * 4
 
 
 def test_seats_can_be_played_again_on_other_levels():

@@ -9,7 +9,7 @@ import pytest
 
 from ragen.config import load_config
 from ragen.engine.scripted import ScriptedEngine
-from ragen.llm_agent.es_manager import EsManager
+from ragen.llm_agent.es_manager import EsManager, levels_from
 from ragen.llm_agent.parsing import parse_reply
 from ragen.llm_agent.policies import play_policy
 from ragen.llm_agent.prompts import example_actions, reply_form, user_message
@@ -80,7 +80,7 @@ def examples(
     num_levels: int = 200, *, names: tuple[str, ...] = ("Up", "Down", "Break"), max_actions: int = 6, **agent
 ) -> list[list[str]]:
     """The actions of the examples of many levels of an environment with these actions."""
-    [seat] = make_seats(make_tag(max_actions=max_actions)).reset(0)
+    [seat] = make_seats(make_tag(max_actions=max_actions)).reset(levels_from(0, 1))
     seat.actions = dict(enumerate(names))
     found = []
     for seed in range(num_levels):
@@ -122,7 +122,7 @@ def test_names_that_no_answer_can_hold_are_not_shown():
     names = ("left || right", "say </answer>", "<think>", "go, then stop")
     assert {name for actions in examples(names=names) for name in actions} == {"go, then stop"}
     assert examples(1, names=names[:2]) == [[]]
-    [seat] = make_seats().reset(0)
+    [seat] = make_seats().reset(levels_from(0, 1))
     seat.actions = {1: names[0]}
     with_example, without = (user_message(seat, [], make_agent(example_answer=shown)) for shown in (True, False))
     assert with_example == without
@@ -162,7 +162,8 @@ def test_every_environment_gets_a_valid_example(tag):
     overrides = [f"es_manager.train.env_configs.tags=[{tag}]"]
     config = load_config("base", [*overrides, "agent_proxy.max_actions_per_turn=3"])
     agent = replace(config.agent_proxy, example_answer=True)
-    for seat in EsManager(config.es_manager.train, config.custom_envs).reset(3):
+    environments = EsManager(config.es_manager.train, config.custom_envs)
+    for seat in environments.reset(levels_from(3, environments.num_groups)):
         example = reply_form(seat, agent).partition(", for example ")[2]
         read = parse_reply(example, enable_think=True, action_sep="||", max_actions=3)
         assert read.is_parsed and read.num_cut == 0

@@ -18,7 +18,7 @@ from ragen.engine.scripted import ScriptedEngine
 from ragen.llm_agent.agent_proxy import forced_prefix
 from ragen.llm_agent.chat import Chat
 from ragen.llm_agent.ctx_manager import to_samples
-from ragen.llm_agent.es_manager import EsManager
+from ragen.llm_agent.es_manager import EsManager, levels_from
 from ragen.seeding import Rng
 from ragen.types import Episode, Sample
 from tests.engine.families import SHAPE
@@ -140,7 +140,7 @@ def test_the_tokens_trained_on_are_the_tokens_sampled_in_the_real_environments(m
     env_set = EnvSetConfig(env_groups=2, group_size=2, env_configs=EnvConfigsConfig(tags=(tag,), n_groups=(2,)))
     seats = EsManager(env_set, config.custom_envs)
     chat = Chat(family_tokenizer("qwen2.5"), forced_prefix="<think>", is_growing=mode != "single_turn")
-    actions = list(seats.reset(7)[0].env.actions.values())
+    actions = list(seats.reset(levels_from(7, 2))[0].env.actions.values())
     recorder, episodes = record(engine_name, chat, seats, make_agent(mode, window=2, max_turn=3), actions)
     assert not any(episode.status.is_fault for episode in episodes)
     check_samples(recorder, episodes, is_full=mode == "full")

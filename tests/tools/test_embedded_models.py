@@ -11,7 +11,7 @@ import torch
 from ragen.config import load_config
 from ragen.evaluation.evaluate import evaluate_model, evaluate_references
 from ragen.llm_agent.build import build_agent
-from ragen.llm_agent.es_manager import EsManager
+from ragen.llm_agent.es_manager import EsManager, levels_from
 from ragen.llm_agent.metrics import success
 from ragen.modeling.load import load_tokenizer
 from ragen.models.resolve import resolve_model
@@ -188,14 +188,16 @@ def demonstrated_levels(family: str) -> set[str]:
     found = set()
     for num_groups, overrides in recipe.mixtures:
         config = family_config(recipe, num_groups, overrides)
-        seats = EsManager(config.es_manager.train, config.custom_envs).reset(DEMO_SEED)
+        environments = EsManager(config.es_manager.train, config.custom_envs)
+        seats = environments.reset(levels_from(DEMO_SEED, environments.num_groups))
         found |= {seat.level for seat in seats}
     return found
 
 
 def test_the_factory_does_not_demonstrate_the_test_names_of_the_bandit():
     config = family_config(RECIPES["bandit"], 200, RECIPES["bandit"].held_out[0])
-    unseen = {seat.level for seat in EsManager(config.es_manager.train, config.custom_envs).reset(123)}
+    environments = EsManager(config.es_manager.train, config.custom_envs)
+    unseen = {seat.level for seat in environments.reset(levels_from(123, environments.num_groups))}
     assert len(unseen) == 16
     assert not unseen & demonstrated_levels("bandit")
 

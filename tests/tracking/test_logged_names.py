@@ -46,6 +46,9 @@ PPO = (
 )
 GRPO = (
     "algorithm.adv_estimator=grpo",
+    "es_manager.train.levels=pass_rate",
+    "es_manager.train.level_pool.size=8",
+    "es_manager.train.refill=1",
     "lora.rank=4",
     "algorithm.soft_advantage_reweight=True",
     f"{TRAINER}.exit_after_gradient_analysis=True",

@@ -1,5 +1,6 @@
 """A run is continued with its own settings, but for what may change."""
 
+import json
 import shutil
 
 import pytest
@@ -7,6 +8,7 @@ import yaml
 
 from ragen.errors import ConfigError
 from ragen.trainer.changes import changes_since, compare
+from ragen.trainer.checksums import CHECKSUMS, write_checksums
 from ragen.trainer.start import plan_start
 from tests.trainer.runs import BANDIT, Run, refused, small_config, snapshot, train
 
@@ -114,3 +116,24 @@ def test_by_path_other_settings_are_printed_and_accepted(finished_bandit, tmp_pa
     changes = ["seed.train=4", "trainer.total_training_steps=3", "trainer.resume_mode=resume_path", path]
     assert list(train(tmp_path, GRPO, *changes).metrics) == [3]
     assert "\n  seed.train: 10000 -> 4\n" in capsys.readouterr().out
+
+
+def test_a_run_from_before_levels_were_chosen_is_continued_with_fresh_ones(finished_bandit, tmp_path):
+    run = shutil.copytree(finished_bandit.path, tmp_path / "run")
+    settings = yaml.safe_load((run / "config.yaml").read_text())
+    for key in ("levels", "level_pool", "refill"):
+        del settings["es_manager"]["train"][key]
+    (run / "config.yaml").write_text(yaml.safe_dump(settings))
+    path = run / "global_step_2" / "trainer_state.json"
+    state = json.loads(path.read_text())
+    del state["levels"]
+    path.write_text(json.dumps(state))
+    (path.parent / CHECKSUMS).unlink()
+    write_checksums(path.parent)
+    message = refused(run, GRPO, "es_manager.train.levels=pool", "trainer.total_training_steps=3", env=BANDIT)
+    assert "es_manager.train.levels: fresh -> pool (older than this key" in message
+    assert [e.seed for e in train(run, GRPO, "trainer.total_training_steps=3").episodes(3)][::4] == [
+        10006,
+        10007,
+        10008,
+    ]

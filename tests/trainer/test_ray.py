@@ -62,10 +62,14 @@ CASES = {
             *ANALYSIS,
         ),
     ),
-    "GRPO with exact KL, recomputed activations and packed micro batches": (
+    "GRPO with exact KL, recomputed activations, packed micro batches, levels by pass rate and refills": (
         2,
         BANDIT,
         (
+            "es_manager.train.levels=pass_rate",
+            "es_manager.train.level_pool.size=4",
+            "es_manager.train.refill=1",
+            "actor_rollout_ref.rollout.rollout_filter_include_zero=False",
             "algorithm.adv_estimator=grpo",
             "actor_rollout_ref.actor.loss_agg_mode=seq-mean-token-sum",
             "actor_rollout_ref.actor.use_kl_loss=True",

@@ -45,6 +45,14 @@ KINDS = {
         "ppo_mini_batch_size=4",
     ],
     "warm-up": ["trainer.critic_warmup=4"],
+    "levels": [
+        GRPO,
+        "es_manager.train.levels=pass_rate",
+        "es_manager.train.level_pool.size=5",
+        "es_manager.train.level_pool.renew_after=1",
+        "es_manager.train.refill=2",
+        "actor_rollout_ref.rollout.rollout_filter_include_zero=False",
+    ],
     "diagnostics": [
         GRPO,
         "collapse_detection.compute_freq=1",

@@ -1,5 +1,6 @@
 """The workers of a rank: which levels it plays."""
 
+from ragen.llm_agent.es_manager import levels_from
 from ragen.workers.rank import part_of_environments
 from tests.trainer.runs import small_config
 
@@ -10,5 +11,5 @@ def test_groups_keep_their_numbers_and_tags_on_every_rank(tmp_path):
     assert [(seat.group_id, seat.tag, seat.member) for seat in environments.seats] == [
         (number, tag, member) for number, tag in groups for member in range(2)
     ]
-    assert [seat.seed for seat in environments.reset(100)] == [100, 100, 103, 103, 105, 105]
+    assert [seat.seed for seat in environments.reset(levels_from(100, 6))] == [100, 100, 103, 103, 105, 105]
     environments.close()

@@ -15,6 +15,9 @@ const CUTS = [
   ["reply_length", "reply length"], ["parse_failure", "form"], ["dropped_actions", "actions dropped"],
   ["dropped_turns", "turns dropped"],
 ];
+const PASS_RATES = [
+  ["none", "never solved"], ["few", "below 1/3"], ["some", "1/3 to 2/3"], ["most", "above 2/3"], ["all", "always solved"],
+];
 const FAULTS = [
   ["env_errors", "environment errors"], ["env_timeouts", "environment timeouts"], ["engine_errors", "engine errors"],
   ["incomplete_groups", "incomplete groups"],
@@ -22,6 +25,7 @@ const FAULTS = [
 
 const named = (prefix, pairs) => pairs.map(([key, label]) => ({ label, name: `${prefix}/${key}` }));
 const over = (prefixes, key) => prefixes.map(([prefix, label]) => ({ label, name: `${prefix}/${key}` }));
+const shares = (tag, of) => PASS_RATES.map(([bin, label]) => ({ label, name: `levels/${tag}/${of}_${bin}` }));
 
 function learning(tags, references) {
   const charts = tags.flatMap((tag) => [
@@ -53,6 +57,8 @@ function learning(tags, references) {
       })),
       range: [0, 1],
     },
+    { title: `Groups by pass rate, ${tag}`, series: shares(tag, "played"), isStacked: true },
+    { title: `Pool of levels by pass rate, ${tag}`, series: shares(tag, "pool"), isStacked: true },
   ]);
   return [...charts, { title: "Loss of supervised training", series: [
     { label: "training", name: "sft/train_loss" }, { label: "held out", name: "sft/val_loss" },
