@@ -80,7 +80,9 @@ class Turn:
     num_dropped_turns: int = 0
     """Earlier turns cut from this prompt to fit it into the context."""
     reward: float = 0.0
-    """Sum of the environment's rewards for the actions of this turn."""
+    """Sum of the environment's rewards for the actions of this turn.
+
+    A reward function (es_manager.reward_function) changes that of the last turn; its info then has `reward_change`."""
     penalty: float = 0.0
     """Format penalty of this turn, zero or negative."""
     info: dict[str, float] = field(default_factory=dict)

@@ -46,6 +46,7 @@ COMMANDS = {
     "check": Command("say what silence, a random policy and the solver earn, before a training"),
     "gradients": Command("print or draw the gradient analyses of a run"),
     "collapse": Command("draw how a run's reasoning depends on the prompt"),
+    "list": Command("say what a configuration may name: environments, estimators, filters, losses, engines, trackers"),
     "config": Command("print the resolved configuration with a sentence per key"),
     "models": Command("list, fetch and convert models that need no hub"),
     "doctor": Command("say what is installed, what is missing and what it would give"),
@@ -56,7 +57,7 @@ COMMANDS = {
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    argv = list(sys.argv[1:] if argv is None else argv)
+    argv = [*(sys.argv[1:] if argv is None else argv)]  # the name `list` belongs to a command here
     if not argv or argv[0] in ("-h", "--help"):
         return reporting_errors(lambda: print(usage()))
     word, *rest = argv

@@ -17,6 +17,7 @@ from ragen.config.bounds import (
     ZeroToOne,
     number,
 )
+from ragen.config.extensions import Choice
 from ragen.config.trainer import AlgorithmConfig, TrainerConfig
 from ragen.engine.registry import ENGINES
 
@@ -172,6 +173,11 @@ class EsManagerConfig:
         "Added to the episode reward for each turn without a usable answer.",
         number(lambda x: x <= 0, "0 or less"),
     ]
+    reward_function: Annotated[
+        str | None,
+        "Function of a finished episode whose result replaces the sum of its environment's rewards; null keeps it.",
+        Choice("rewards"),
+    ]
     train: TrainSetConfig
     val: EnvSetConfig
 
@@ -197,7 +203,7 @@ class CollapseDetectionConfig:
 class EnvTag:
     """One row of custom_envs. The last four fields have defaults, so that a new tag is four lines."""
 
-    env_type: Annotated[Name, "Name of the environment in ragen.env.registry."]
+    env_type: Annotated[Name, "Name of the environment in ragen.env.registry, or one's own as module:Class."]
     max_actions_per_traj: Annotated[Count, "Most actions of an episode."]
     env_instruction: Annotated[str, "The task in a few sentences, for the system message."]
     max_tokens: Annotated[

@@ -105,6 +105,11 @@ class TrainerConfig:
     logger: Annotated[
         tuple[Annotated[str, Choice("trackers", TRACKERS)], ...], "Where metrics go besides the run directory."
     ]
+    metric_function: Annotated[
+        str | None,
+        "Function of the episodes of a rollout whose numbers are logged as own/<rollout>/<name>; null adds none.",
+        Choice("metrics"),
+    ]
     console: Annotated[
         Literal["compact", "full"],
         "On the console a few numbers of each step (a terminal: a live display), or all metrics.",

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 class EngineKind:
     """What is known of an engine by its name."""
 
+    sentence: str
+    """What it is, for `ragen list engines`."""
     module: str
     """Where its function `build` is."""
     can_train: bool
@@ -26,9 +28,22 @@ class EngineKind:
 
 
 ENGINES = {
-    "native": EngineKind(module="ragen.engine.native.build", can_train=True),
-    "vllm": EngineKind(
-        module="ragen.engine.vllm.engine", can_train=True, package="vllm", has_own_weights=True, spans_ranks=True
+    "native": EngineKind(
+        sentence="Decodes with the trained weights themselves, on a CPU or with CUDA graphs.",
+        module="ragen.engine.native.build",
+        can_train=True,
     ),
-    "api": EngineKind(module="ragen.engine.api.engine", can_train=False),
+    "vllm": EngineKind(
+        sentence="vLLM with a copy of the weights, which is refreshed after each update.",
+        module="ragen.engine.vllm.engine",
+        can_train=True,
+        package="vllm",
+        has_own_weights=True,
+        spans_ranks=True,
+    ),
+    "api": EngineKind(
+        sentence="An OpenAI-compatible server, for evaluation only.",
+        module="ragen.engine.api.engine",
+        can_train=False,
+    ),
 }

@@ -6,11 +6,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
 
+from ragen.algorithms.statistics import Estimate
 from ragen.config.schema import Config
 from ragen.llm_agent.agent_proxy import AgentProxy, RolloutPlan, refuse_when_nothing_fits
 from ragen.llm_agent.build import sampling_params
 from ragen.llm_agent.es_manager import EsManager, levels_from
-from ragen.llm_agent.metrics import episode_metrics, format_shares, pass_rate, success
+from ragen.llm_agent.metrics import (
+    episode_metrics,
+    format_shares,
+    pass_rate,
+    rollout_metrics,
+    success,
+    success_intervals,
+)
 from ragen.llm_agent.policies import has_solver, play_policy
 from ragen.tracking.console import progress
 from ragen.types import Episode, Metrics
@@ -24,7 +32,18 @@ class Result:
     """What one policy did on the validation levels."""
 
     policy: str
+    """`sampled T=...`, `greedy`, `random` or `solver`."""
     episodes: list[Episode]
+
+    @property
+    def success(self) -> Estimate:
+        """Success rate with its 95 % interval; the levels are the independent units."""
+        return success(self.episodes)
+
+    @property
+    def metrics(self) -> Metrics:
+        """`<tag>/<metric>`: docs/metrics.md, without the name of the rollout."""
+        return rollout_metrics(self.episodes) | success_intervals(self.episodes)
 
 
 def evaluate_model(config: Config, agent: AgentProxy, environments: EsManager, modes: Sequence[str]) -> list[Result]:

@@ -17,6 +17,7 @@ from ragen.llm_agent.ctx_manager import CtxManager, Prompt
 from ragen.llm_agent.env_threads import POLL_S
 from ragen.llm_agent.es_manager import EsManager, GroupLevel, PendingTurn, Seat
 from ragen.llm_agent.parsing import ANSWER, THINK, ParsedReply, parse_reply
+from ragen.llm_agent.rewards import replace_reward, reward_function
 from ragen.seeding import fixed_hash
 from ragen.types import Episode, Status, Turn
 
@@ -70,11 +71,13 @@ class AgentProxy:
         agent: AgentProxyConfig,
         *,
         format_penalty: float,
+        reward: str | None = None,
         response_length: int,
         max_model_len: int,
     ) -> None:
         self.engine, self.chat, self.agent = engine, chat, agent
-        self.format_penalty = format_penalty
+        self.format_penalty, self.reward_name = format_penalty, reward
+        self.reward_function = reward_function(reward)
         self.ctx = CtxManager(chat, agent, response_length=response_length, max_model_len=max_model_len)
         self._special_strings = chat.special_strings if chat else ()
 
@@ -150,7 +153,13 @@ class AgentProxy:
         return Play(seat=seat, episode=episode)
 
     def prepare(self, play: Play) -> bool:
-        """Build the next prompt; False when the episode is over."""
+        """Build the next prompt; False when the episode is over, and then it has its final reward."""
+        is_ready = self._next_prompt(play)
+        if not is_ready and self.reward_function is not None:
+            replace_reward(play.episode, self.reward_function, name=self.reward_name)
+        return is_ready
+
+    def _next_prompt(self, play: Play) -> bool:
         episode = play.episode
         if episode.status is Status.ONGOING and len(episode.turns) >= self.agent.max_turn:
             episode.status = Status.OUT_OF_TURNS

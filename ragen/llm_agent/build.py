@@ -53,6 +53,7 @@ def build_proxy(config: Config, engine: Engine, chat: Chat | None) -> AgentProxy
         chat,
         config.agent_proxy,
         format_penalty=config.es_manager.format_penalty,
+        reward=config.es_manager.reward_function,
         response_length=rollout.response_length,
         max_model_len=rollout.max_model_len,
     )

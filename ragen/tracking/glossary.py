@@ -21,6 +21,7 @@ PLACEHOLDERS = {
     "rollout": "|".join((names.TRAIN, names.VALIDATION, names.GREEDY_VALIDATION, "sampled|greedy|random|solver")),
     "tag": r"(?!format/|truncation/|faults/)[\w.+-]+",
     "info": r"[A-Za-z_]\w*",
+    "name": r"[\w./@+-]+",
     "k": r"\d+",
     "turn": r"[1-9]\d*",
     "bucket": rf"{names.ALL_SAMPLES}|bucket_\d+",

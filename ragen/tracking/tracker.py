@@ -60,11 +60,17 @@ class RunFacts:
     """The step of the checkpoint the run continues from; None is a new run."""
 
 
+def console(run: RunFacts) -> Tracker:
+    """Lines on the terminal, or a live display of the step."""
+    return ConsoleTracker(total_steps=run.total_steps, style=run.config.trainer.console)
+
+
 TRACKERS: dict[str, Callable[[RunFacts], Tracker]] = {
-    "console": lambda run: ConsoleTracker(total_steps=run.total_steps, style=run.config.trainer.console),
+    "console": console,
     "wandb": WandbTracker,
     "tensorboard": TensorboardTracker,
 }
+"""Name -> what makes the tracker; `ragen list trackers` shows the first line of its docstring."""
 KEY = "trainer.logger"
 METHODS = ("log", "log_table", "close")
 EXTRAS = ("wandb", "tensorboard")

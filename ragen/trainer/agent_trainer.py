@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 from ragen.algorithms.rollout_filter import FilterResult, FilterSettings, RolloutFilter
@@ -17,6 +18,7 @@ from ragen.llm_agent.agent_proxy import RolloutPlan
 from ragen.llm_agent.build import sampling_params
 from ragen.llm_agent.es_manager import EsManager
 from ragen.llm_agent.metrics import rollout_metrics
+from ragen.llm_agent.own_metrics import OwnMetrics
 from ragen.seeding import fixed_hash
 from ragen.text import safe
 from ragen.tracking import names
@@ -25,7 +27,7 @@ from ragen.tracking.timing import Timers
 from ragen.tracking.tracker import Trackers
 from ragen.trainer.checkpointer import Checkpointer, Point, StepOutcome
 from ragen.trainer.early_stop import EarlyStop
-from ragen.trainer.ending import Cause, Ending, compose, ended_by, finished, stopped
+from ragen.trainer.ending import Cause, Ending, compose, ended_by, finished, left, stopped
 from ragen.trainer.gradient_runs import GradientRuns
 from ragen.trainer.held_out import PlayedLevels
 from ragen.trainer.incentives import incentive_metrics
@@ -40,6 +42,29 @@ from ragen.trainer.trouble import signs_of_step
 from ragen.trainer.validation import Validator
 from ragen.types import Episode, Group, Metrics, group_episodes
 from ragen.workers.base import Workers
+
+
+@dataclass(kw_only=True, slots=True)
+class Filtered:
+    """What the filter made of a rollout."""
+
+    groups: list[Group]
+    """Those that lost no episode."""
+    result: FilterResult
+    """What the filter keeps of them, and why."""
+    metrics: Metrics
+    """Of the rollout and of the filter."""
+    stop: str | None
+    """The rule of an early stop that applies now."""
+
+
+@dataclass(kw_only=True, slots=True)
+class Scored:
+    """What can be trained on."""
+
+    batch: Batch | None
+    """None where the filter kept nothing."""
+    metrics: Metrics
 
 
 class AgentTrainer:
@@ -63,7 +88,12 @@ class AgentTrainer:
         self.environments = EsManager(config.es_manager.train, config.custom_envs)
         self.levels = LEVELS[config.es_manager.train.levels](config.es_manager.train, self.train_seed)
         self.refills = Refills(config.es_manager.train, announce=trackers.announce)
-        self.validate = Validator(config, workers, begin_episodes=trackers.begin_episodes)
+        self.cause: Cause | None = None
+        """Why there is no further step; None while there is one."""
+        self.ending: Ending | None = None
+        """The report, once the run has ended."""
+        self.own_metrics = OwnMetrics(config.trainer.metric_function)
+        self.validate = Validator(config, workers, begin_episodes=trackers.begin_episodes, own_metrics=self.own_metrics)
         self.played = PlayedLevels()
         self.rollout_filter = RolloutFilter(FilterSettings.from_config(config.actor_rollout_ref.rollout))
         self.early_stop = EarlyStop(
@@ -102,11 +132,29 @@ class AgentTrainer:
     # --- the run ----------------------------------------------------------------------------------------------------
 
     def fit(self) -> Ending:
-        """Run to the end and report how it ended; status.json is written and the trackers are closed in any case."""
+        """Run to the end and report how it ended."""
+        with self.running():
+            self.cause = self.begin()
+            for step in self.steps_left if self.cause is None else ():
+                self.log(self.step(step))
+                if self.cause is not None:
+                    break
+        assert self.ending is not None
+        return self.ending
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        """Around the steps of a run: its lock, signals and trackers are held.
+
+        However it is left, status.json is written and everything is closed. Left before there is a `cause`, the run
+        counts as interrupted, and its newest step is saved.
+        """
         with self.held, self.signals, self.trackers:
             try:
                 try:
-                    cause = self.run_steps()
+                    yield
+                    if self.cause is None:
+                        self.cause = left(self.trackers.step, self.checkpoints.save_newest())
                 except Interrupted as error:
                     error.note = self.checkpoints.save_newest()
                     raise
@@ -120,10 +168,13 @@ class AgentTrainer:
                 self.gradients.reporter.close()
                 self.validate.close()
                 self.workers.close()
-            return self.end(cause)
+            self.end(self.cause)
 
-    def run_steps(self) -> Cause:
-        """Every step that is left, and why there is no further one."""
+    def begin(self) -> Cause | None:
+        """What comes before the first step: validation or preflight, and what a checkpoint left undone.
+
+        The cause of an end that comes at once; None where there are steps to do.
+        """
         trainer, signs = self.config.trainer, self.recorder.signs
         # A resumed run has been validated at this step already.
         if trainer.val_only or (trainer.val_before_train and self.start_step == 0):
@@ -140,15 +191,24 @@ class AgentTrainer:
             if resumed.stop:
                 seen = signs_of_step(self.run.path, self.start_step)
                 return stopped(resumed.stop, self.config, seen, read_metrics(self.run.path))
-        for step in range(self.gradients.first_step, trainer.total_training_steps + 1):
-            outcome = self.step(step)
-            with self.signals.held():
-                self.trackers.log(step, outcome.metrics)
-            if self.gradients.is_exit(step):
-                return finished("exit_after_gradient_analysis")
-            if outcome.stop:
-                return stopped(outcome.stop, self.config, signs, read_metrics(self.run.path))
-        return finished(signs=signs.get("train"))
+        return None if self.steps_left else finished(signs=signs.get("train"))
+
+    @property
+    def steps_left(self) -> range:
+        """From the first step of this process to the last one of the run."""
+        return range(self.gradients.first_step, self.config.trainer.total_training_steps + 1)
+
+    def log(self, outcome: StepOutcome) -> None:
+        """Log a step that is done, and find the `cause` of the run's end where it was the last one."""
+        step, signs = outcome.step, self.recorder.signs
+        with self.signals.held():
+            self.trackers.log(step, outcome.metrics)
+        if self.gradients.is_exit(step):
+            self.cause = finished("exit_after_gradient_analysis")
+        elif outcome.stop:
+            self.cause = stopped(outcome.stop, self.config, signs, read_metrics(self.run.path))
+        elif step >= self.config.trainer.total_training_steps:
+            self.cause = finished(signs=signs.get("train"))
 
     def complete(self, outcome: StepOutcome) -> None:
         """Do what a kill right after the checkpoint, or a signal right after the update, left undone."""
@@ -171,6 +231,7 @@ class AgentTrainer:
             self.trackers.close(cause.state, reason=cause.reason, early_stop=cause.early_stop, **ending.facts())
         finally:  # a full disk takes no status.json
             print(ending, flush=True)
+        self.ending = ending
         return ending
 
     # --- one step ---------------------------------------------------------------------------------------------------
@@ -178,33 +239,25 @@ class AgentTrainer:
     def step(self, step: int) -> StepOutcome:
         """One training step with what surrounds it: validation, early stop, checkpoint, timing."""
         with self.timers("step"):
-            before = self.validation(step) if self.gradients.validates_before(step) else {}
+            before = self.validate_before(step)
             outcome = self.train_step(step)
             outcome.metrics |= before
             self.conclude(outcome)
         outcome.metrics |= self.timing(outcome)
         return outcome
 
+    def validate_before(self, step: int) -> Metrics:
+        """The validation of a step that ends with its gradient analysis, and has none afterwards."""
+        return self.validation(step) if self.gradients.validates_before(step) else {}
+
     def train_step(self, step: int) -> StepOutcome:
         """Rollout, filter, score, and update: critic, gradient analysis, actor."""
         episodes = self.rollout(step)
         with self.recorder.training(step, episodes) as write_episodes:
-            groups, kept = self.filter(episodes)
-            for attempt, places in self.refills.of_step(kept):
-                episodes += self.rollout(step, attempt, places)
-                groups, kept = self.filter(episodes)
-                self.refills.note(kept)
-            self.played.add(episode.level for episode in episodes)
-            stop = self.early_stop.after_filter(names.with_prefix(names.FILTER, kept.metrics))
-            metrics = self.measure(step, episodes, groups, kept)
-            batch, scored = self.score(step, kept) if kept.kept else (None, {})
+            filtered = self.filter(step, episodes)
+            scored = self.score(step, filtered.result.kept, kept_ratio=filtered.result.kept_ratio)
             write_episodes()
-            num_tokens = batch.num_tokens if batch else 0
-            outcome = StepOutcome(step=step, metrics=metrics | scored, stop=stop, num_tokens=num_tokens)
-            with self.signals.held():  # a signal finds both models updated, or neither
-                outcome.metrics |= self.update(step, groups, kept, batch)
-                self.note_point(outcome)
-        return outcome
+            return self.update(step, filtered, scored)
 
     def conclude(self, outcome: StepOutcome) -> None:
         """What follows the updates of a step: validation, early stop, checkpoint."""
@@ -259,7 +312,22 @@ class AgentTrainer:
         self.levels.record(episodes)
         return episodes
 
-    def filter(self, episodes: Sequence[Episode]) -> tuple[list[Group], FilterResult]:
+    def filter(self, step: int, episodes: list[Episode]) -> Filtered:
+        """The groups that lost no episode, what the filter keeps of them, and what all that looks like.
+
+        Where dropped groups are refilled, `episodes` grows by those that are played for it.
+        """
+        groups, result = self.choose_groups(episodes)
+        for attempt, places in self.refills.of_step(result):
+            episodes += self.rollout(step, attempt, places)
+            groups, result = self.choose_groups(episodes)
+            self.refills.note(result)
+        self.played.add(episode.level for episode in episodes)
+        stop = self.early_stop.after_filter(names.with_prefix(names.FILTER, result.metrics))
+        metrics = self.measure(step, episodes, groups, result)
+        return Filtered(groups=groups, result=result, metrics=metrics, stop=stop)
+
+    def choose_groups(self, episodes: Sequence[Episode]) -> tuple[list[Group], FilterResult]:
         """The groups that lost no episode, and what the filter keeps of them."""
         groups = [group for group in group_episodes(episodes) if group.is_complete]
         with self.timers("filter"):
@@ -269,6 +337,7 @@ class AgentTrainer:
         """What a rollout and its filter look like."""
         metrics = names.with_prefix(names.TRAIN, rollout_metrics(episodes))
         metrics |= incentive_metrics(groups, use_turn_scores=self.config.agent_proxy.use_turn_scores)
+        metrics |= self.own_metrics(names.TRAIN, episodes)
         if self.collapse_detector.is_due(step):
             with self.timers("collapse_metrics"):
                 metrics |= self.collapse_detector(episodes, step=step)
@@ -285,18 +354,31 @@ class AgentTrainer:
             }
         )
 
-    def score(self, step: int, kept: FilterResult) -> tuple[Batch, Metrics]:
+    def score(self, step: int, kept: Sequence[Group], *, kept_ratio: float) -> Scored:
         """Log-probs, values, rewards and advantages of the kept groups."""
+        if not kept:
+            return Scored(batch=None, metrics={})
         seed = fixed_hash(self.train_seed, step)
-        batch, metrics = self.scorer(kept.kept, kept_ratio=kept.kept_ratio, measured_seed=seed)
-        note_advantages(kept.kept, batch)
+        batch, metrics = self.scorer(kept, kept_ratio=kept_ratio, measured_seed=seed)
+        note_advantages(kept, batch)
         mini_batch_size = self.config.actor_rollout_ref.actor.ppo_mini_batch_size
-        return batch, metrics | {
+        metrics |= {
             "train/batch_size": float(len(batch)),
             "train/num_mini_batches": float(-(-len(batch) // mini_batch_size)),
         }
+        return Scored(batch=batch, metrics=metrics)
 
-    def update(self, step: int, groups: Sequence[Group], kept: FilterResult, batch: Batch | None) -> Metrics:
+    def update(self, step: int, filtered: Filtered, scored: Scored) -> StepOutcome:
+        """Update the models, and note what a checkpoint of this moment holds."""
+        num_tokens = scored.batch.num_tokens if scored.batch else 0
+        metrics = filtered.metrics | scored.metrics
+        outcome = StepOutcome(step=step, metrics=metrics, stop=filtered.stop, num_tokens=num_tokens)
+        with self.signals.held():  # a signal finds both models updated, or neither
+            outcome.metrics |= self.update_models(step, filtered.groups, filtered.result, scored.batch)
+            self.note_point(outcome)
+        return outcome
+
+    def update_models(self, step: int, groups: Sequence[Group], kept: FilterResult, batch: Batch | None) -> Metrics:
         """Critic, gradient analysis and actor; `batch` is None when the filter kept nothing."""
         metrics: Metrics = {}
         if batch is not None and self.config.uses_critic:

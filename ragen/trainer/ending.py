@@ -163,6 +163,11 @@ def stopped(rule: str, config: Config, signs: Mapping[str, Signs], rows: Sequenc
     return Cause(state="early_stopped", reason=reason, early_stop=rule, diagnosis=diagnosis, trouble=trouble)
 
 
+def left(step: int | None, note: str) -> Cause:
+    """Whoever ran the steps in Python wanted no more of them; `note` says what was saved."""
+    return Cause(state="interrupted", reason=f"left after step {step or 0} ({note})")
+
+
 def _rule_sentence(rule: str, config: Config) -> str:
     stop = config.trainer.early_stop
     sentences = {

@@ -27,6 +27,7 @@ from ragen.trainer.changes import changes_since
 from ragen.trainer.checkpoint import STATE_KINDS, find_resume, is_within, read_state, step_of
 from ragen.trainer.checksums import verify
 from ragen.trainer.devices import check_devices, device_notes
+from ragen.trainer.own_parts import check_own_parts
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -59,6 +60,7 @@ def plan_start(config: Config) -> Start:
     check_supported(config)
     check_environments(config)
     check_names(trainer.logger)
+    check_own_parts(config)
     check_outputs(config)
     env_types = sorted({config.custom_envs[tag].env_type for tag in config.es_manager.train.env_configs.tags})
     checkpoint = find_resume(trainer.resume_mode, trainer.resume_from_path, Path(trainer.default_local_dir))

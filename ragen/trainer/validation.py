@@ -14,6 +14,7 @@ from ragen.llm_agent.agent_proxy import RolloutPlan
 from ragen.llm_agent.build import sampling_params
 from ragen.llm_agent.es_manager import EsManager, levels_from
 from ragen.llm_agent.metrics import rollout_metrics, success_intervals
+from ragen.llm_agent.own_metrics import OwnMetrics
 from ragen.seeding import fixed_hash
 from ragen.tracking.names import GREEDY_VALIDATION, VALIDATION, with_prefix
 from ragen.trainer.held_out import PlayedLevels, held_out_metrics
@@ -25,11 +26,17 @@ class Validator:
     """Plays the validation levels; the same levels and the same noise at every validation."""
 
     def __init__(
-        self, config: Config, workers: Workers, *, begin_episodes: Callable[[int], Callable[[Episode], None]]
+        self,
+        config: Config,
+        workers: Workers,
+        *,
+        begin_episodes: Callable[[int], Callable[[Episode], None]],
+        own_metrics: OwnMetrics,
     ) -> None:
         """`begin_episodes` gets the number of episodes of a rollout; what it returns gets each of them as it ends."""
         self.config, self.workers, self.begin_episodes = config, workers, begin_episodes
         self.environments = EsManager(config.es_manager.val, config.custom_envs)
+        self.own_metrics = own_metrics
 
     def __call__(self, played: PlayedLevels) -> tuple[Metrics, list[Episode]]:
         """Metrics of all validation rollouts, and the episodes of the sampled ones; `played` are levels of training."""
@@ -39,11 +46,11 @@ class Validator:
         episodes = [episode for rollout in rollouts for episode in rollout]
         metrics = with_prefix(VALIDATION, mean_metrics([rollout_metrics(rollout) for rollout in rollouts]))
         metrics |= with_prefix(VALIDATION, success_intervals(episodes) | held_out_metrics(episodes, played))
-        metrics |= reward_statistics(episodes)
+        metrics |= reward_statistics(episodes) | self.own_metrics(VALIDATION, episodes)
         if config.trainer.val_greedy:
             greedy = self._play(replace(params, temperature=0.0, top_p=1.0, top_k=-1), 0)
             found = rollout_metrics(greedy) | success_intervals(greedy) | held_out_metrics(greedy, played)
-            metrics |= with_prefix(GREEDY_VALIDATION, found)
+            metrics |= with_prefix(GREEDY_VALIDATION, found) | self.own_metrics(GREEDY_VALIDATION, greedy)
         return metrics, episodes
 
     def _play(self, params: SamplingParams, repeat: int) -> list[Episode]:

@@ -22,6 +22,7 @@ LAYERS = [
     {"workers"},
     {"diagnostics", "trainer"},
     {"evaluation"},
+    {"api"},
     {"sft"},
     {"sweeps"},
     {"legacy", "doctor"},

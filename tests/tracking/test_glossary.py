@@ -102,7 +102,15 @@ def test_the_most_exact_pattern_describes_a_name():
 
 def test_no_pattern_hides_a_later_one():
     """Each pattern, filled with plain words, finds itself."""
-    words = {"rollout": "train", "tag": "T", "info": "my_number", "k": "7", "turn": "1", "bucket": "bucket_1"}
+    words = {
+        "rollout": "train",
+        "tag": "T",
+        "info": "my_number",
+        "name": "my/name",
+        "k": "7",
+        "turn": "1",
+        "bucket": "bucket_1",
+    }
     for pattern in read_glossary():
         options = [
             [words[name]] if name in words else PLACEHOLDERS[name].split("|")

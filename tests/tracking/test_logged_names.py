@@ -51,6 +51,8 @@ GRPO = (
     "es_manager.train.refill=1",
     "lora.rank=4",
     "algorithm.soft_advantage_reweight=True",
+    "es_manager.reward_function=tests.api.own:half_reward",
+    f"{TRAINER}.metric_function=tests.api.own:lengths",
     f"{TRAINER}.exit_after_gradient_analysis=True",
     *ANALYSIS,
 )

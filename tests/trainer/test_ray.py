@@ -37,6 +37,17 @@ def ranks(tmp_path_factory) -> Iterator:
 
 ANALYSIS = ("trainer.gradient_analysis_mode=True", "trainer.gradient_analysis_every=1")
 CASES = {
+    "parts of one's own": (
+        2,
+        BANDIT,
+        (
+            "algorithm.adv_estimator=tests.api.own:loo",
+            "actor_rollout_ref.actor.policy_loss=tests.api.own:my_loss",
+            "actor_rollout_ref.rollout.rollout_filter_strategy=tests.api.own:keep_all",
+            "es_manager.reward_function=tests.api.own:half_reward",
+            "trainer.metric_function=tests.api.own:lengths",
+        ),
+    ),
     "PPO with filter, KL and gradient analysis": (
         3,
         LAKE,

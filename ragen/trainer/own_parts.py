@@ -1,0 +1,100 @@
+"""Parts of one's own, loaded and tried before a run begins: each mistake is an error that names its key.
+
+What loads torch is imported only where a part of that kind is named.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator
+
+from ragen.algorithms.filter_strategies import STRATEGIES, FilterSettings
+from ragen.config.actor_rollout_ref import POLICY_LOSSES
+from ragen.config.estimators import ESTIMATORS
+from ragen.config.extensions import Kind, load, refuse
+from ragen.config.schema import Config, EnvConfigsConfig, EnvSetConfig
+from ragen.config.validate import check_needs, env_sets
+from ragen.env.registry import REGISTRY
+from ragen.errors import ConfigError
+from ragen.llm_agent.es_manager import EsManager, levels_from
+from ragen.llm_agent.own_metrics import KEY as METRIC_KEY
+from ragen.llm_agent.rewards import KEY as REWARD_KEY
+
+
+def check_own_parts(config: Config) -> None:
+    """Load and try what the configuration names of one's own; environments and trackers are imported before."""
+    check_importable(config)
+    check_functions(config)
+    for tag in own_tags(config):
+        check_reset(config, tag)
+
+
+def check_functions(config: Config) -> None:
+    algorithm, parts = config.algorithm, config.actor_rollout_ref
+    if algorithm.adv_estimator not in ESTIMATORS:
+        from ragen.algorithms.own_parts import check_estimator
+
+        check_estimator(algorithm.adv_estimator)
+        check_needs(config)
+    if parts.actor.policy_loss not in POLICY_LOSSES:
+        from ragen.algorithms.own_parts import check_policy_loss
+
+        check_policy_loss(parts.actor.policy_loss)
+    if parts.rollout.rollout_filter_strategy not in STRATEGIES:
+        from ragen.algorithms.own_parts import check_strategy
+
+        check_strategy(parts.rollout.rollout_filter_strategy, FilterSettings.from_config(parts.rollout))
+    if config.es_manager.reward_function is not None:
+        check_takes_one("rewards", config.es_manager.reward_function, REWARD_KEY)
+    if config.trainer.metric_function is not None:
+        check_takes_one("metrics", config.trainer.metric_function, METRIC_KEY)
+
+
+def check_takes_one(kind: Kind, name: str, key: str) -> None:
+    """Refuse a function that cannot be called with one argument."""
+    try:
+        inspect.signature(load(kind, name, key)).bind(None)
+    except TypeError as error:
+        raise refuse(kind, name, key, f"it cannot be called with one argument ({error}).") from error
+
+
+def check_reset(config: Config, tag: str) -> None:
+    """Refuse an environment that cannot be made or does not start on the first validation level."""
+    one = EnvSetConfig(env_groups=1, group_size=1, env_configs=EnvConfigsConfig(tags=(tag,), n_groups=(1,)))
+    environments = EsManager(one, config.custom_envs)
+    try:
+        seat = environments.reset(levels_from(config.seed.val, 1))[0]
+        if seat.status.is_fault:
+            key, name = f"custom_envs.{tag}.env_type", config.custom_envs[tag].env_type
+            raise refuse(
+                "envs", name, key, f"level {seat.seed} does not start: {seat.error}. Try it with ragen.check_env."
+            )
+    finally:
+        environments.close()
+
+
+def check_importable(config: Config) -> None:
+    """Refuse what the processes of ranks cannot import."""
+    for key, name in own_names(config):
+        if config.uses_fsdp and name.startswith("__main__:"):
+            raise ConfigError(
+                f"{key}={name}: processes of several devices cannot import from the running program. Move it into a "
+                "module that they find, on Python's path or in the working directory."
+            )
+
+
+def own_tags(config: Config) -> list[str]:
+    """The tags that are played and whose environments are not of the registry."""
+    tags = dict.fromkeys(tag for _, envs in env_sets(config) for tag in envs.env_configs.tags)
+    return [tag for tag in tags if config.custom_envs[tag].env_type not in REGISTRY]
+
+
+def own_names(config: Config) -> Iterator[tuple[str, str]]:
+    """Key and name of every part that may be one's own and that ranks load; trackers are the driver's."""
+    yield "algorithm.adv_estimator", config.algorithm.adv_estimator
+    yield "actor_rollout_ref.actor.policy_loss", config.actor_rollout_ref.actor.policy_loss
+    yield "actor_rollout_ref.rollout.rollout_filter_strategy", config.actor_rollout_ref.rollout.rollout_filter_strategy
+    if config.es_manager.reward_function is not None:
+        yield REWARD_KEY, config.es_manager.reward_function
+    for tag in own_tags(config):
+        yield f"custom_envs.{tag}.env_type", config.custom_envs[tag].env_type
