@@ -80,9 +80,9 @@ def best_and_usual_failures(episodes: Sequence[Episode]) -> list[Pick]:
         return []
     best = max(failed, key=lambda each: each.score)
     [(status, count)] = Counter(each.status for each in failed).most_common(1)
-    usual = next(each for each in failed if each.status is status)
     why = f"{count} of {len(episodes)} episodes end so: {status.value.replace('_', ' ')}"
-    return [Pick(best, f"of those that failed it earned most, {best.score:.2f}"), Pick(usual, why)]
+    usual = [Pick(each, why) for each in failed if each.status is status and each is not best]
+    return [Pick(best, f"of those that failed it earned most, {best.score:.2f}"), *usual[:1]]
 
 
 def equal_groups(episodes: Sequence[Episode]) -> list[Pick]:
@@ -115,11 +115,12 @@ def equal_replies(episodes: Sequence[Episode]) -> list[Pick]:
     def replies(group: Group) -> int:
         return len({each.turns[0].text for each in group.episodes if each.turns})
 
+    def why(group: Group) -> str:
+        different = f"{replies(group)} different replies" if replies(group) > 1 else "the same reply"
+        return f"{len(group.episodes)} members began with {different}"
+
     groups = sorted(group_episodes(episodes), key=lambda group: replies(group) / len(group.episodes))
-    return [
-        Pick(group.episodes[0], f"{len(group.episodes)} members, {replies(group)} different first replies", True)
-        for group in groups[:MOST]
-    ]
+    return [Pick(group.episodes[0], why(group), is_group=True) for group in groups[:MOST]]
 
 
 def largest_advantages(episodes: Sequence[Episode]) -> list[Pick]:
@@ -147,9 +148,14 @@ def cut_short(episodes: Sequence[Episode]) -> list[Pick]:
     if replies:
         first = next(each for each in replies)
         tokens = max(len(turn.response_ids) for turn in first.turns if turn.stop_reason == "length")
-        picks.append(Pick(first, f"a reply was cut after {tokens} tokens, as in {len(replies)} episodes"))
+        picks.append(
+            Pick(first, f"a reply was cut after {tokens} tokens; so in {len(replies)} of {len(episodes)} episodes")
+        )
     full = [each for each in episodes if each.status is Status.CONTEXT_FULL]
-    return [*picks, *[Pick(each, f"the context is full, as in {len(full)} episodes") for each in full[:1]]]
+    return [
+        *picks,
+        *[Pick(each, f"the context is full; so in {len(full)} of {len(episodes)} episodes") for each in full[:1]],
+    ]
 
 
 def longest(episodes: Sequence[Episode]) -> list[Pick]:
@@ -166,7 +172,7 @@ def faults(episodes: Sequence[Episode]) -> list[Pick]:
     """What an environment or the engine lost, or else the longest episode."""
     lost = [each for each in episodes if each.status.is_fault]
     return (
-        [Pick(lost[0], f"{lost[0].status.value.replace('_', ' ')}, as {len(lost)} ended")]
+        [Pick(lost[0], f"{lost[0].status.value.replace('_', ' ')}; so in {len(lost)} of {len(episodes)} episodes")]
         if lost
         else longest(episodes)
     )
@@ -194,7 +200,8 @@ def _spread(group: Group) -> float:
 
 def _earned(group: Group) -> str:
     low, high = (choose(each.score for each in group.episodes) for choose in (min, max))
-    return f"all {len(group.episodes)} members earned " + (f"{low:.2f}" if low == high else f"{low:.2f} to {high:.2f}")
+    count = len(group.episodes)
+    return f"all {count} members earned {low:.2f}" if low == high else f"{count} members earned {low:.2f} to {high:.2f}"
 
 
 CHOICES: dict[str, Callable[[Sequence[Episode]], list[Pick]]] = {

@@ -67,7 +67,7 @@ SHOWN = {
     ),
     "entropy collapse": (
         [episode(0, 0, turn("a")), episode(0, 1, turn("b")), episode(1, 0, turn("c")), episode(1, 1, turn("c"))],
-        ["group 1: 2 members, 1 different first replies", "group 0: 2 members, 2 different first replies"],
+        ["group 1: 2 members began with the same reply", "group 0: 2 members began with 2 different replies"],
     ),
     "critic useless": (
         [episode(0, 0, turn(advantages=[0.5])), episode(0, 1, turn(advantages=[-2.0, 0.1])), episode(1, 0, turn())],
@@ -84,13 +84,13 @@ SHOWN = {
             episode(1, 0, turn(), status=Status.CONTEXT_FULL),
         ],
         [
-            "group 0, member 1: a reply was cut after 3 tokens, as in 1 episodes",
-            "group 1, member 0: the context is full, as in 1 episodes",
+            "group 0, member 1: a reply was cut after 3 tokens; so in 1 of 3 episodes",
+            "group 1, member 0: the context is full; so in 1 of 3 episodes",
         ],
     ),
     "stalled": (
         [episode(0, 0, turn()), episode(1, 0, status=Status.ENV_TIMEOUT)],
-        ["group 1, member 0: env timeout, as 1 ended"],
+        ["group 1, member 0: env timeout; so in 1 of 2 episodes"],
     ),
     "memory": (
         [episode(0, 0, turn()), episode(0, 1, turn(), turn())],
@@ -99,10 +99,7 @@ SHOWN = {
     "all solved": ([episode(0, 0, turn(), status=SOLVED)], ["group 0, member 0: one of 1 solved"]),
     "no progress": (
         [episode(0, 0, turn(reward=1.0), status=SOLVED), episode(1, 0, turn())],
-        [
-            "group 1, member 0: of those that failed it earned most, 0.00",
-            "group 1, member 0: 1 of 2 episodes end so: failed",
-        ],
+        ["group 1, member 0: of those that failed it earned most, 0.00"],
     ),
     "healthy": (
         [episode(0, 0, turn(), status=SOLVED), episode(1, 0, turn())],
