@@ -98,9 +98,9 @@ def gather(roots: Sequence[Path], num_episodes: int) -> Report:
         add_run(report, number, entry, row, num_episodes)
     if report.num_episodes < report.num_episodes_there:
         report.left_out.append(
-            f"{report.num_episodes_there - report.num_episodes:,} of {report.num_episodes_there:,} episodes; solved "
-            f"and failed ones of the first and the last rollouts are there, {num_episodes} of each run at most "
-            "(--episodes)."
+            f"{report.num_episodes_there - report.num_episodes:,} of {report.num_episodes_there:,} episodes; those "
+            "that advisories point at, and solved and failed ones of the first and the last rollouts, are there, "
+            f"{num_episodes} of each run at most (--episodes)."
         )
     return report
 
