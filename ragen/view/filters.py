@@ -7,6 +7,7 @@ from dataclasses import fields
 from typing import Any
 
 from ragen.algorithms.filter_panel import describe, panel
+from ragen.algorithms.filter_strategies import STRATEGIES
 from ragen.algorithms.rollout_filter import METRICS, FilterResult, FilterSettings, RolloutFilter
 from ragen.config.strict import build_dataclass
 from ragen.errors import RagenError
@@ -51,14 +52,18 @@ def training_files(index: Index) -> dict[int, str]:
 
 
 def own_filter(settings: Mapping[str, Any]) -> list[tuple[FilterSettings, bool]]:
-    """The filter of the run; none where its configuration has none that is known today."""
+    """The filter of the run; none where its configuration has none that is known today.
+
+    Nor one's own (module:name): no code that a run directory names is loaded for looking at it.
+    """
     rollout = at(settings, "actor_rollout_ref", "rollout")
     names = [field.name for field in fields(FilterSettings)]
     given = {name: rollout[PREFIX + name] for name in names if isinstance(rollout, dict) and PREFIX + name in rollout}
     try:
-        return [(build_dataclass(FilterSettings, given, PREFIX), True)] if given else []
+        found = build_dataclass(FilterSettings, given, PREFIX)
     except RagenError:
         return []
+    return [(found, True)] if given and found.strategy in STRATEGIES and found.metric in METRICS else []
 
 
 def usable(

@@ -61,7 +61,9 @@ def test_without_entropies_their_filters_are_left_out(client, run):
     assert not any(each["is_own"] for each in client.get(PATH).json()["filters"])
 
 
-@pytest.mark.parametrize("config", ["", "actor_rollout_ref: 3\n", FILTER.replace("top_k", "gone")])
+@pytest.mark.parametrize(
+    "config", ["", "actor_rollout_ref: 3\n", FILTER.replace("top_k", "gone"), FILTER.replace("top_k", "builtins:print")]
+)
 def test_a_run_whose_filter_is_not_known_shows_the_others(client, run, config):
     (run.path / "config.yaml").write_text(config)
     found = client.get(PATH).json()["filters"]
