@@ -116,6 +116,15 @@ class Broken(Counter):
         raise OSError("no board today")
 
 
+def install_points(folder, points):
+    """What an installer writes of a package `own-parts` with these estimators."""
+    info = folder / "own_parts-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: own-parts\nVersion: 1.0\n")
+    lines = [f"{name} = {value}\n" for name, value in points.items()]
+    (info / "entry_points.txt").write_text("[ragen.estimators]\n" + "".join(lines))
+
+
 COUNTER = {
     "env_type": "tests.api.own:Counter",
     "max_actions_per_traj": 1,

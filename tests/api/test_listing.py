@@ -1,12 +1,10 @@
 """`ragen list`: what there is, what it is, and where it comes from."""
 
-from importlib.metadata import EntryPoint
-
 import pytest
 
 from ragen.api.listing import KEYS, SOURCES, list_parts
 from ragen.cli import main
-from ragen.config import extensions
+from tests.api.own import install_points
 
 
 @pytest.mark.parametrize("what", KEYS)
@@ -19,13 +17,13 @@ def test_everything_built_in_has_a_sentence(what, capsys):
     assert ("one of your own" in shown) is (what != "engines")
 
 
-def test_an_installed_package_is_named(monkeypatch):
+def test_an_installed_package_is_named(tmp_path, monkeypatch):
     points = {"loo": "tests.api.own:loo", "gone": "tests.api.own:gone", "grpo": "tests.api.own:loo"}
-    found = [EntryPoint(name, value, "ragen.estimators") for name, value in points.items()]
-    monkeypatch.setattr(extensions, "find_entry_points", lambda group: found)
+    install_points(tmp_path, points)
+    monkeypatch.syspath_prepend(tmp_path)
     rows = {part.name: part for part in list_parts("estimators") if part.origin != "built in"}
     assert rows["loo"].sentence == "Each row's return, less the mean of the other rows of its group."
-    assert rows["loo"].origin == "entry point of an unknown package (tests.api.own:loo)"
+    assert rows["loo"].origin == "entry point of own-parts (tests.api.own:loo)"
     assert rows["gone"].sentence.startswith("Cannot be used: entry point ragen.estimators=gone")
     assert rows["grpo"].sentence == "Hidden by what is built in under this name."
 

@@ -3,17 +3,17 @@
 import os
 import subprocess
 import sys
-from importlib.metadata import EntryPoint
 from pathlib import Path
 
 import pytest
 
-from ragen.config import extensions, load_config
+from ragen.config import load_config
 from ragen.config.estimators import declaration, needs
 from ragen.config.extensions import entry_points, is_path, load
 from ragen.config.load import load_run_config
 from ragen.config.show import to_yaml
 from ragen.errors import ConfigError
+from tests.api.own import install_points
 
 KEY = "algorithm.adv_estimator"
 
@@ -33,14 +33,12 @@ def write_module(tmp_path, monkeypatch):
 
 
 @pytest.fixture
-def installed(monkeypatch):
-    """As if a package with these entry points were installed."""
+def installed(tmp_path, monkeypatch):
+    """Installs a package that is nothing but entry points."""
 
     def install(**points: str) -> None:
-        def find(group: str) -> list[EntryPoint]:
-            return [EntryPoint(name, value, group) for name, value in points.items() if group == "ragen.estimators"]
-
-        monkeypatch.setattr(extensions, "find_entry_points", find)
+        install_points(tmp_path, points)
+        monkeypatch.syspath_prepend(tmp_path)
 
     return install
 
