@@ -48,7 +48,9 @@ class Turn:
     """One exchange: what the agent saw, said and received."""
 
     user: str
-    """The user message that asked for this reply."""
+    """The message that asked for this reply."""
+    role: str = "user"
+    """Who spoke it: `user`, or `tool` where it is the result of a call."""
     observation: str = ""
     """The state in which the reply was given."""
     prompt_ids: list[int]
@@ -87,6 +89,10 @@ class Turn:
     """Format penalty of this turn, zero or negative."""
     info: dict[str, float] = field(default_factory=dict)
     """Numbers the environment reported, last action wins."""
+    tool_result: str | None = None
+    """What the tool returned that this reply called, or why it did not; None where it called none."""
+    tool_problem: str = ""
+    """Why the call brought no result, one of `ragen.env.tools.PROBLEMS`."""
 
     @property
     def is_invalid(self) -> bool:
@@ -106,7 +112,7 @@ def conversation(system: str, turns: Iterable[Turn]) -> list[Message]:
     """A system message and the exchanges of turns, in chat form."""
     messages = [{"role": "system", "content": system}]
     for turn in turns:
-        messages += [{"role": "user", "content": turn.user}, {"role": "assistant", "content": turn.text}]
+        messages += [{"role": turn.role, "content": turn.user}, {"role": "assistant", "content": turn.text}]
     return messages
 
 

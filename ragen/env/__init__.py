@@ -1,10 +1,11 @@
 """Text environments: what they are (base.py), which there are (registry.py), how any of them is tested (checker.py).
 
-A TextEnv is given the text of an answer; an Env, its simpler case, the id of an action out of a list.
+A TextEnv is given the text of an answer; an Env, its simpler case, the id of an action out of a list. A ToolEnv
+(tool_env.py) also offers tools, whose calls are read by tools.py.
 
 board.py, bits.py, picture.py   boards of cells: FrozenLake and Sokoban
 arms.py                         one pull of a named arm: the two bandits
-arithmetic.py                   expressions that a model wrote, walked and never evaluated: Countdown
+arithmetic.py                   expressions that a model wrote, walked and never evaluated: Countdown, the calculator
 gymnasium.py, success_rule.py   any Gymnasium environment with discrete actions
 boundary.py                     calls into environments that others wrote; only checked values come back
 
@@ -16,5 +17,20 @@ docs/environments.md.
 from ragen.env.base import Env, StepResult, TextEnv
 from ragen.env.checker import check_env
 from ragen.env.registry import REGISTRY, env_class, make_env, register
+from ragen.env.tool_env import ToolEnv, ToolRefused
+from ragen.env.tools import Tool, ToolCall
 
-__all__ = ["REGISTRY", "Env", "StepResult", "TextEnv", "check_env", "env_class", "make_env", "register"]
+__all__ = [
+    "REGISTRY",
+    "Env",
+    "StepResult",
+    "TextEnv",
+    "Tool",
+    "ToolCall",
+    "ToolEnv",
+    "ToolRefused",
+    "check_env",
+    "env_class",
+    "make_env",
+    "register",
+]

@@ -6,9 +6,11 @@ Tested in tests/env/test_checker.py.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from ragen.env.tools import Tool
 from ragen.seeding import Rng
 
 if TYPE_CHECKING:
@@ -34,6 +36,10 @@ class StepResult:
     """The task ended the episode: solved or failed."""
     truncated: bool = False
     """A limit of the environment's own ended it, such as a number of steps."""
+    tool_result: str | None = None
+    """What a tool returned, or why it did not: the model gets it as a tool message. None: no tool was called."""
+    tool_problem: str = ""
+    """Why a call brought no result, one of `ragen.env.tools.PROBLEMS`; empty where it did."""
 
     def __post_init__(self) -> None:
         # No truth is asked of any value here: what an environment gives is checked at the border (boundary.py).
@@ -91,6 +97,10 @@ class TextEnv(ABC):
     def system_prompt(self) -> str:
         """A system message of its own, with the tag's env_instruction behind it; empty: the usual one."""
         return ""
+
+    def tools(self) -> Sequence[Tool]:
+        """What a reply may call instead of answering; see `ragen.env.tool_env.ToolEnv`."""
+        return ()
 
     def example_answer(self) -> str:
         """An answer that shows the form and says nothing about this level's solution; empty: none is shown."""

@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 
 from ragen.env.base import Env, StepResult, TextEnv
 from ragen.env.registry import make_env
+from ragen.env.tools import MAX_TOOLS, PROBLEMS, Tool, check_tool
 from ragen.errors import RagenError
 from ragen.seeding import Rng
 from ragen.text import MAX_ERROR, safe
@@ -58,6 +59,8 @@ class EpisodeStart:
     """The environment's own example answer; empty where it has none."""
     max_tokens: int | None
     """The environment's own length of a reply."""
+    tools: tuple[Tool, ...]
+    """What a reply may call; empty in most environments."""
     content: str
     """What makes the level this one; empty where its first observation does."""
 
@@ -77,6 +80,7 @@ def start(env: TextEnv, seed: int, member: int) -> EpisodeStart:
         system_prompt=_checked(as_text, guarded(lambda: env.system_prompt()), "system_prompt returned"),
         example=_checked(as_text, guarded(lambda: env.example_answer()), "example_answer returned"),
         max_tokens=_checked(as_length, guarded(lambda: env.max_tokens), "max_tokens is"),
+        tools=_checked(as_tools, guarded(lambda: env.tools()), "tools returned"),
         content=_checked(as_text, guarded(lambda: env.level_content()), "level_content returned"),
     )
 
@@ -88,7 +92,7 @@ def step(env: TextEnv, action: Any) -> StepResult:
 
 def check_step(result: Any) -> StepResult:
     """What a step returned, checked and copied."""
-    parts = guarded(lambda: {name: getattr(result, name, _MISSING) for name in (*_RESULT, *_ENDS)})
+    parts = guarded(lambda: {name: getattr(result, name, _MISSING) for name in (*_RESULT, *_ENDS, *_TOOLS)})
     for name in _RESULT:
         if parts[name] is _MISSING:
             raise EnvFault(f"step returned {quote(result)}, which has no {name}; expected a StepResult.")
@@ -104,11 +108,14 @@ def check_step(result: Any) -> StepResult:
         terminated=terminated,
         truncated=truncated,
         info=_checked(as_info, parts["info"], "step returned an info"),
+        tool_result=_checked(as_tool_result, parts["tool_result"], "step returned a tool_result"),
+        tool_problem=_checked(as_problem, parts["tool_problem"], "step returned a tool_problem"),
     )
 
 
 _RESULT = ("observation", "reward", "is_done", "info")
 _ENDS = ("terminated", "truncated")
+_TOOLS = ("tool_result", "tool_problem")
 _MISSING = object()
 
 
@@ -188,6 +195,25 @@ def as_length(value: object) -> int | None:
     if value is not None and (type(value) is not int or value < 1):
         raise ValueError("expected a number of tokens, at least 1, or None")
     return value
+
+
+def as_tools(value: Any) -> tuple[Tool, ...]:
+    if not isinstance(value, list | tuple) or len(value) > MAX_TOOLS:
+        raise ValueError(f"expected a list of at most {MAX_TOOLS} tools")
+    tools = tuple(map(check_tool, value))
+    if len({tool.name for tool in tools}) < len(tools):
+        raise ValueError("expected tools of different names")
+    return tools
+
+
+def as_tool_result(value: object) -> str | None:
+    return None if value is None or value is _MISSING else as_text(value)
+
+
+def as_problem(value: object) -> str:
+    if value is not _MISSING and value not in ("", *PROBLEMS):
+        raise ValueError(f"expected one of {', '.join(PROBLEMS)}, or an empty text")
+    return "" if value is _MISSING else str(value)
 
 
 def as_number(value: Any) -> float:

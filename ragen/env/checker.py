@@ -15,6 +15,8 @@ from collections.abc import Callable, Iterable
 from ragen.env import boundary
 from ragen.env.base import Env, StepResult, TextEnv
 from ragen.env.boundary import EnvFault
+from ragen.env.tool_env import ToolEnv
+from ragen.env.tools import PROBLEMS, TOOL_CALL, Tool, ToolCall
 from ragen.seeding import Rng
 
 INFO_KEYS = ("action_is_valid", "action_is_effective", "success")
@@ -61,6 +63,7 @@ def check_env(make: Callable[[], TextEnv], seeds: Iterable[int], *, has_noise: b
         for seed in seeds:
             check_reset(env, make, seed)
             check_first_actions(env, seed)
+            check_tools(env, seed)
             check_random_episode(env, seed)
             if not has_noise:
                 check_solution(env, seed)
@@ -103,7 +106,9 @@ def what(env: TextEnv) -> str:
 
 def words_of(env: TextEnv) -> object:
     """What the prompt of a level says beside its observation."""
-    return env.actions if isinstance(env, Env) else (env.system_prompt(), env.notes(), env.example_answer())
+    if isinstance(env, Env):
+        return env.actions
+    return env.system_prompt(), env.notes(), env.example_answer(), [tool.to_json() for tool in env.tools()]
 
 
 def check_first_actions(env: TextEnv, seed: int) -> None:
@@ -121,6 +126,33 @@ def check_first_actions(env: TextEnv, seed: int) -> None:
     if example := env.example_answer():
         is_valid = check_result(env, env.step(example)).info["action_is_valid"]
         expect(bool(is_valid), f"the example answer {example!r} of seed {seed} is reported as invalid.")
+
+
+def check_tools(env: TextEnv, seed: int) -> None:
+    """Calls of any kind are answered with a text, and using a tool changes nothing in the environment."""
+    if not isinstance(env, ToolEnv):
+        return
+    env.reset(seed)
+    tools = boundary.start(env, seed, 0).tools
+    expect(bool(tools), f"tools() of seed {seed} is empty.")
+    calls = [text.join(TOOL_CALL) for text in HOSTILE] + [str(ToolCall("no_such_tool", {}))]
+    calls += [call for tool in tools for call in hostile_calls(tool)]
+    for call in calls:
+        first = env.reset(seed)
+        outcome = env.run(call)
+        expect(env.render() == first, f"using a tool changed the environment: {call[:100]!r} on seed {seed}.")
+        expect(outcome.problem in ("", *PROBLEMS), f"a call has the unknown problem {outcome.problem!r}.")
+        result = check_result(env, boundary.check_step(env.take(outcome)))
+        expect(outcome.is_call and result.tool_result is not None, f"{call[:100]!r} is not answered as a call.")
+
+
+def hostile_calls(tool: Tool) -> list[str]:
+    """Calls of a tool without arguments, with one too many, and with texts that a model may write as arguments."""
+    properties = tool.parameters.get("properties", {})
+    texts = [name for name, schema in properties.items() if schema.get("type") == "string"]
+    values = [dict.fromkeys(texts, text) for text in HOSTILE if len(text) < 1000]
+    arguments = [{}, dict.fromkeys(properties), {"no_such_argument": 1}, *(values if texts else [])]
+    return [ToolCall(tool.name, each).block for each in arguments]
 
 
 def check_result(env: TextEnv, result: StepResult) -> StepResult:

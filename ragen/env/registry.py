@@ -20,6 +20,9 @@ REGISTRY: dict[str, str] = {
     "sudoku": "ragen.env.sudoku.env:SudokuEnv",
     "game_2048": "ragen.env.game_2048.env:Game2048Env",
     "guess_number": "ragen.env.guess_number.env:GuessNumberEnv",
+    "calculator": "ragen.env.calculator.env:CalculatorEnv",
+    "python_expression": "ragen.env.python_expression.env:PythonExpressionEnv",
+    "lookup": "ragen.env.lookup.env:LookupEnv",
     "gymnasium": "ragen.env.gymnasium:GymnasiumEnv",
 }
 

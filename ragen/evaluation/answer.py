@@ -6,7 +6,11 @@ A request holds an id, the messages of a prompt (an assistant's message may carr
 environment's type and how to sample:
 
     {"id": 1, "env_type": "sokoban", "messages": [...], "enable_think": true, "is_growing": true, "max_tokens": 100,
-     "max_model_len": 3600, "temperature": 0.0, "top_p": 1.0, "top_k": -1, "stop_strings": ["</answer>"], "seed": 7}
+     "max_model_len": 3600, "temperature": 0.0, "top_p": 1.0, "top_k": -1, "stop_strings": ["</answer>"], "seed": 7,
+     "tools": [], "tools_text": ""}
+
+`tools` are those that a reply may call, and `tools_text` their description at the end of the system message, which
+goes where the chat template shows tools by itself.
 
 The answer repeats the id: text, ids, logprobs, entropies, stop_reason, or an error in a sentence. The end of stdin ends
 the process at once, also in the middle of a reply.
@@ -28,6 +32,7 @@ from typing import Any, TextIO
 from ragen.config.load import load_config
 from ragen.config.schema import Config
 from ragen.engine.base import Completion, Engine, Request, SamplingParams, StopReason
+from ragen.env.tools import Tool
 from ragen.errors import RagenError
 from ragen.files import read_object
 from ragen.llm_agent.agent_proxy import forced_prefix
@@ -48,13 +53,17 @@ class Answerer:
         self.key: tuple[str, int] | None = None
         self.engine = Engine()
         self.tokenizer: Any = None
-        self.chats: dict[tuple[bool, bool], Chat] = {}
+        self.chats: dict[tuple[bool, bool, bool], Chat] = {}
 
     def __call__(self, fields: Fields) -> dict[str, Any]:
         """The reply to a request."""
         self.load(fields["env_type"], fields["max_model_len"])
-        chat = self.chat(enable_think=fields["enable_think"], is_growing=fields["is_growing"])
-        prompt = prompt_ids(chat, fields["messages"], forced_prefix(fields["enable_think"]))
+        tools = [Tool(**tool) for tool in fields["tools"]]
+        chat = self.chat(enable_think=fields["enable_think"], is_growing=fields["is_growing"], has_tools=bool(tools))
+        messages = fields["messages"]
+        if chat.takes_tools:
+            messages = [{**messages[0], "content": without_tools(messages[0]["content"], fields)}, *messages[1:]]
+        prompt = prompt_ids(chat, messages, forced_prefix(fields["enable_think"]), tools)
         limit = self.key[1] if self.key else 0
         if len(prompt) + fields["max_tokens"] > limit:
             raise RagenError(
@@ -92,10 +101,11 @@ class Answerer:
         self.key, self.engine = (str(folder), length), agent.engine
         self.tokenizer, self.chats = agent.chat.tokenizer, {}
 
-    def chat(self, *, enable_think: bool, is_growing: bool) -> Chat:
-        key = enable_think, is_growing
+    def chat(self, *, enable_think: bool, is_growing: bool, has_tools: bool) -> Chat:
+        key = enable_think, is_growing, has_tools
         if key not in self.chats:
-            self.chats[key] = Chat(self.tokenizer, forced_prefix=forced_prefix(enable_think), is_growing=is_growing)
+            prefix = forced_prefix(enable_think)
+            self.chats[key] = Chat(self.tokenizer, forced_prefix=prefix, is_growing=is_growing, has_tools=has_tools)
         return self.chats[key]
 
     def complete(self, request: Request) -> Completion:
@@ -123,13 +133,18 @@ def fitting_length(folder: Path | str, max_model_len: int) -> int:
     return min(max_model_len, limit.num_tokens) if limit else max_model_len
 
 
-def prompt_ids(chat: Chat, messages: Sequence[Fields], prefix: str) -> list[int]:
+def without_tools(system: str, fields: Fields) -> str:
+    """The system message without the description of the tools behind it."""
+    return system.removesuffix(fields["tools_text"]).removesuffix("\n")
+
+
+def prompt_ids(chat: Chat, messages: Sequence[Fields], prefix: str, tools: Sequence[Tool] = ()) -> list[int]:
     """A prompt as token ids: replies as they were sampled, those of a person as the model would have written them."""
     system, first, *rest = messages
-    ids = chat.start(system["content"], first["content"])
-    for reply, user in zip(rest[::2], rest[1::2], strict=True):
+    ids = chat.start(system["content"], first["content"], tools)
+    for reply, asked in zip(rest[::2], rest[1::2], strict=True):
         said = reply.get("ids") or _encoded(chat, reply["content"].removeprefix(prefix))
-        ids = ids + said + chat.append(said, user["content"])
+        ids = ids + said + chat.append(said, asked["content"], role=asked["role"])
     return ids
 
 

@@ -73,11 +73,12 @@ def to_text(episode: Episode, name: str) -> str:
     for number, turn in enumerate(episode.turns, start=1):
         executed = ", ".join(turn.executed) or "nothing"
         lines += [
-            f"[user]\n{turn.user}",
+            f"[{turn.role}]\n{turn.user}",
             f"[assistant]\n{turn.text}",
             f"  turn {number}: executed {executed}; reward {turn.reward:g}; ended by {turn.stop_reason}"
             + ("" if turn.is_parsed else "; NOT PARSED")
-            + (f"; {turn.num_dropped_actions} actions dropped" if turn.num_dropped_actions else ""),
+            + (f"; {turn.num_dropped_actions} actions dropped" if turn.num_dropped_actions else "")
+            + (f"; the call failed: {turn.tool_problem}" if turn.tool_problem else ""),
         ]
     lines.append(f"[end]\n{episode.final_observation}")
     if episode.error:

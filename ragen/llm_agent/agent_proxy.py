@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 
 from ragen.config.schema import AgentProxyConfig
 from ragen.engine.base import Completion, Engine, Request, SamplingParams, StopReason
+from ragen.env.tools import TOOL_CALL
 from ragen.errors import ConfigError
 from ragen.llm_agent.chat import Chat
 from ragen.llm_agent.ctx_manager import CtxManager, Prompt
@@ -18,6 +19,7 @@ from ragen.llm_agent.env_threads import POLL_S
 from ragen.llm_agent.es_manager import EsManager, GroupLevel, PendingTurn, Seat
 from ragen.llm_agent.parsing import ANSWER, THINK, ParsedReply, parse_reply
 from ragen.llm_agent.rewards import replace_reward, reward_function
+from ragen.llm_agent.tool_chat import to_user
 from ragen.seeding import fixed_hash
 from ragen.types import Episode, Status, Turn
 
@@ -29,6 +31,12 @@ MAX_TEXT = 100_000
 def forced_prefix(enable_think: bool) -> str:
     """What every reply is made to start with."""
     return THINK[0] if enable_think else ANSWER[0]
+
+
+def stop_strings(configured: tuple[str, ...], *, has_tools: bool) -> tuple[str, ...]:
+    """The texts that end a reply: where a call of a tool may stand for an answer, its end is one like theirs."""
+    is_added = has_tools and ANSWER[1] in configured and TOOL_CALL[1] not in configured
+    return (*configured, TOOL_CALL[1]) if is_added else configured
 
 
 OnEpisode = Callable[[Episode], None]
@@ -178,11 +186,14 @@ class AgentProxy:
     def _request(self, session: int, play: Play, plan: RolloutPlan) -> Request:
         assert play.prompt is not None
         seat, turn = play.seat, len(play.episode.turns)
+        stops = stop_strings(plan.params.stop_strings, has_tools=bool(seat.tools))
         return Request(
             session=session,
             prompt_ids=play.prompt.context_ids,
-            messages=play.prompt.messages,
-            params=replace(plan.params, max_tokens=min(plan.params.max_tokens, self.ctx.max_reply(seat))),
+            messages=[to_user(message) for message in play.prompt.messages],
+            params=replace(
+                plan.params, max_tokens=min(plan.params.max_tokens, self.ctx.max_reply(seat)), stop_strings=stops
+            ),
             seed=fixed_hash(plan.noise_seed, seat.seed, seat.group_id, seat.member, turn),
         )
 
@@ -193,7 +204,7 @@ class AgentProxy:
         if completion.stop_reason is StopReason.ERROR:
             episode.status, episode.error = Status.ENGINE_ERROR, completion.error
             return None
-        text = self._text(completion)
+        text = self._text(completion, has_tools=bool(play.seat.tools))
         parsed: ParsedReply = parse_reply(
             text[:MAX_TEXT],
             enable_think=self.agent.enable_think,
@@ -203,9 +214,11 @@ class AgentProxy:
             known=play.seat.action_ids,
             is_lenient=self.agent.answer_parsing == "lenient",
             is_free_text=play.seat.is_free_text,
+            has_tools=bool(play.seat.tools),
         )
         turn = Turn(
             user=prompt.user,
+            role=prompt.role,
             observation=play.seat.observation,
             prompt_ids=prompt.turn_ids,
             response_ids=completion.token_ids,
@@ -224,12 +237,13 @@ class AgentProxy:
         play.context_ids = prompt.context_ids + completion.token_ids
         return PendingTurn(play.seat, turn)
 
-    def _text(self, completion: Completion) -> str:
+    def _text(self, completion: Completion, *, has_tools: bool) -> str:
         if self.chat is not None:
             return self.chat.reply_text(completion.token_ids)
         text, prefix = completion.text or "", forced_prefix(self.agent.enable_think)
         # An endpoint that follows the instructions opens the block itself.
-        return text if text.lstrip().startswith(prefix) else prefix + text
+        opened = (prefix, TOOL_CALL[0]) if has_tools and not self.agent.enable_think else prefix
+        return text if text.lstrip().startswith(opened) else prefix + text
 
     def finish_turn(self, episode: Episode, pending: PendingTurn) -> None:
         """Add the turn with what the environment did, and decide whether the episode continues."""

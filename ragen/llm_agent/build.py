@@ -9,6 +9,7 @@ from typing import Any
 from ragen.config.schema import Config
 from ragen.engine.base import Engine, ModelSource, SamplingParams
 from ragen.engine.registry import ENGINES
+from ragen.env import TextEnv, env_class
 from ragen.llm_agent.agent_proxy import AgentProxy, forced_prefix
 from ragen.llm_agent.chat import Chat
 
@@ -43,7 +44,14 @@ def build_chat(config: Config, tokenizer: Any) -> Chat:
         tokenizer,
         forced_prefix=forced_prefix(config.agent_proxy.enable_think),
         is_growing=config.agent_proxy.context_window_mode != "single_turn",
+        has_tools=has_tools(config),
     )
+
+
+def has_tools(config: Config) -> bool:
+    """Whether an environment that is trained on or validated with offers tools."""
+    tags = {*config.es_manager.train.env_configs.tags, *config.es_manager.val.env_configs.tags}
+    return any(env_class(config.custom_envs[tag].env_type).tools is not TextEnv.tools for tag in tags)
 
 
 def build_proxy(config: Config, engine: Engine, chat: Chat | None) -> AgentProxy:

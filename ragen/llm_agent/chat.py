@@ -3,18 +3,21 @@
 A chat template renders a whole conversation. Rendering it again after every turn, and encoding the text again,
 gives other tokens than those that were sampled. So the template is read once, with placeholders, and taken apart
 into the text between an assistant's reply and the next user message and the text from there to the next reply.
-Each new user turn is then appended as the ids of these pieces; what the model wrote stays as it was sampled.
+Each new user turn is then appended as the ids of these pieces; what the model wrote stays as it was sampled. The
+results of tools are appended alike, between the pieces that the template puts around a tool message (tool_chat.py).
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from ragen.env.tools import TOOL_CALL, Tool
 from ragen.errors import ChatTemplateError
 from ragen.llm_agent.markers import Markers, frame_markers, plain_words
 from ragen.llm_agent.parsing import ANSWER, THINK
+from ragen.llm_agent.tool_chat import ToolChat
 from ragen.types import Message
 
 SYSTEM, USER, REPLY, NEXT_USER = "be brief", "first question 7A", "earlier reply 7B", "second question 7C"
@@ -27,8 +30,11 @@ FIXED_DATE = "1 January 2025"
 class Chat:
     """Appends turns to conversations, for one tokenizer and one forced reply prefix."""
 
-    def __init__(self, tokenizer: Any, *, forced_prefix: str, is_growing: bool = True) -> None:
-        """`is_growing` False: every prompt starts anew (single_turn mode), so any template will do."""
+    def __init__(self, tokenizer: Any, *, forced_prefix: str, is_growing: bool = True, has_tools: bool = False) -> None:
+        """`is_growing` False: every prompt starts anew (single_turn mode), so any template will do.
+
+        `has_tools`: an environment offers tools, so the template is asked what it does with them.
+        """
         if not getattr(tokenizer, "chat_template", None):
             raise ChatTemplateError(
                 f"The tokenizer of {tokenizer.name_or_path!r} has no chat template. Use an instruct model, or save a "
@@ -39,7 +45,7 @@ class Chat:
         self._markers = Markers(list(self._special_ids))
         role_note = self._no_role_reason(is_growing=is_growing)
         self.has_system_role = not role_note
-        first = self._render(self._first_messages(SYSTEM, USER), add_generation_prompt=True)
+        first = self.render(self._first_messages(SYSTEM, USER), add_generation_prompt=True)
         if is_growing:
             self._after_reply, self._before_reply, lead = self._take_apart()
         else:
@@ -53,7 +59,20 @@ class Chat:
         else:  # a block that is open but not wanted is closed at once
             self.forced_prefix = (f"{THINK[1]}\n\n" if does_open else lead) + forced_prefix
             self.opened_prefix = forced_prefix
+        tools = ToolChat(
+            self.render,
+            self._first_messages(SYSTEM, USER),
+            user_frame=(self._after_reply, self._before_reply),
+            to_earlier=lambda before: before.removesuffix(opened) + lead,
+            is_thinking=forced_prefix == THINK[0],
+            is_growing=is_growing,
+            is_asked=has_tools,
+        )
+        self.takes_tools = tools.takes_tools
+        """The template shows tools by itself; else the system message describes them."""
+        self._frames = {"user": (self._after_reply, self._before_reply), "tool": tools.frame}
         frame = [*re.split(f"{SYSTEM}|{USER}", first), self._after_reply, self._before_reply]
+        frame += tools.frame if has_tools else ()
         # DeepSeek's headers are single tokens too, though not special ones; Llama 2's are plain text.
         added = {text: index for text, index in _plain_tokens(tokenizer).items() if text in "\n".join(frame)}
         self._markers = Markers([*self._special_ids, *added, *frame_markers(frame)])
@@ -63,7 +82,7 @@ class Chat:
         end = self._after_reply.lstrip()
         markers = [marker for marker in self._special_ids if end.startswith(marker)]
         self.end_of_turn_id = self._special_ids[max(markers, key=len)] if markers else None
-        notes = [role_note, self._run_self_test() if is_growing else ""]
+        notes = [role_note, self._run_self_test() if is_growing else "", *tools.notes]
         self.note = " ".join(filter(None, notes))
         """What is done otherwise than the template would, for the log; empty where appending does just the same."""
 
@@ -72,22 +91,25 @@ class Chat:
         ids = {self.end_of_turn_id, self.tokenizer.eos_token_id} - {None}
         return tuple(sorted(ids))
 
-    def start(self, system: str, user: str) -> list[int]:
+    def start(self, system: str, user: str, tools: Sequence[Tool] = ()) -> list[int]:
         """Ids of the first prompt: system message, first user message, header of the reply, forced prefix."""
+        schemas = [tool.to_json() for tool in tools] if self.takes_tools else []
 
         def to_text(clean: Callable[[str], str]) -> str:
             messages = self._first_messages(clean(system), clean(user))
-            return self._render(messages, add_generation_prompt=True) + self.forced_prefix
+            shown = _map_texts(schemas, clean)
+            return self.render(messages, add_generation_prompt=True, tools=shown) + self.forced_prefix
 
-        return self._encode_safely("start", to_text)
+        return self._encode_safely(f"start {[tool.name for tool in tools]}", to_text)
 
-    def append(self, reply_ids: Sequence[int], user: str) -> list[int]:
-        """Ids that follow a reply: its end marker unless it was sampled, the next user message, header, prefix."""
+    def append(self, reply_ids: Sequence[int], message: str, role: str = "user") -> list[int]:
+        """Ids that follow a reply: its end marker unless it was sampled, the next message, header, prefix."""
+        frame = self._frames[role]
         is_ended = bool(reply_ids) and reply_ids[-1] == self.end_of_turn_id
         # Llama-2 style templates put a space before the end marker; a model that ended by itself wrote its own.
-        after_reply = self._after_reply.lstrip() if is_ended else self._after_reply
-        before_reply = self._before_reply + self.forced_prefix
-        ids = self._encode_safely(after_reply, lambda clean: after_reply + clean(user) + before_reply)
+        after_reply = frame[0].lstrip() if is_ended else frame[0]
+        before_reply = frame[1] + self.forced_prefix
+        ids = self._encode_safely(after_reply, lambda clean: after_reply + clean(message) + before_reply)
         return ids[1:] if is_ended else ids
 
     def decode(self, ids: Sequence[int]) -> str:
@@ -135,12 +157,14 @@ class Chat:
         # Not verbose: what is too long for the model ends its episode, so a tokenizer need not warn about it.
         return self.tokenizer.encode(text, add_special_tokens=False, verbose=False)
 
-    def _render(self, messages: list[Message], *, add_generation_prompt: bool) -> str:
+    def render(self, messages: list[Message], *, add_generation_prompt: bool, tools: Sequence[Any] = ()) -> str:
+        """The template's text of a conversation."""
         try:
             return self.tokenizer.apply_chat_template(
                 messages,
                 tokenize=False,
                 add_generation_prompt=add_generation_prompt,
+                tools=list(tools) or None,
                 date_string=FIXED_DATE,
                 strftime_now=lambda _: FIXED_DATE,
             )
@@ -156,7 +180,7 @@ class Chat:
         """Why the system text goes into the first user message; empty where the template has a system role."""
         messages = [{"role": "system", "content": REPLY}, {"role": "user", "content": USER}]
         try:
-            has_role = REPLY in self._render(messages, add_generation_prompt=True)
+            has_role = REPLY in self.render(messages, add_generation_prompt=True)
         except Exception:
             # Templates refuse by raising whatever Jinja gives them; folding the text into the user turn is safe.
             has_role = False
@@ -170,7 +194,7 @@ class Chat:
         """Mistral's templates show the system text before the newest question, so that it moves with every turn."""
         later = [{"role": "assistant", "content": "yes"}, {"role": "user", "content": NEXT_USER}]
         try:
-            return REPLY not in self._render([*messages, *later], add_generation_prompt=True).partition(USER)[0]
+            return REPLY not in self.render([*messages, *later], add_generation_prompt=True).partition(USER)[0]
         except ChatTemplateError:
             return False  # taking it apart says what is wrong
 
@@ -178,7 +202,7 @@ class Chat:
         """The text behind a last reply, empty where the template does not show one."""
         messages = [*self._first_messages(SYSTEM, USER), {"role": "assistant", "content": REPLY}]
         try:
-            return self._render(messages, add_generation_prompt=False).partition(REPLY)[2]
+            return self.render(messages, add_generation_prompt=False).partition(REPLY)[2]
         except ChatTemplateError:
             return ""
 
@@ -189,7 +213,7 @@ class Chat:
         """
         messages = self._first_messages(SYSTEM, USER)
         messages += [{"role": "assistant", "content": REPLY}, {"role": "user", "content": NEXT_USER}]
-        text = self._render(messages, add_generation_prompt=True)
+        text = self.render(messages, add_generation_prompt=True)
         head, found_reply, rest = text.partition(REPLY)
         after_reply, found_user, before_reply = rest.partition(NEXT_USER)
         if not (found_reply and found_user):
@@ -214,7 +238,7 @@ class Chat:
 
     def _join(self, replies: list[str]) -> str:
         """The text of the self-test's conversation, put together from the pieces of the template."""
-        text = self._render(self._first_messages(SYSTEM, USER), add_generation_prompt=True)
+        text = self.render(self._first_messages(SYSTEM, USER), add_generation_prompt=True)
         for number, reply in enumerate(replies):
             text = text.removesuffix(self._before_reply) + self._before_earlier_reply + reply
             text += f"{self._after_reply}question {number}{self._before_reply}"
@@ -231,7 +255,7 @@ class Chat:
             reply_ids = self._encode_reply(reply.removeprefix(self.opened_prefix))
             appended += reply_ids + self.append(reply_ids, f"question {number}")
             messages += [{"role": "assistant", "content": reply}, {"role": "user", "content": f"question {number}"}]
-        text = self._render(messages, add_generation_prompt=True)
+        text = self.render(messages, add_generation_prompt=True)
         rendered = text + self.forced_prefix
         if self.decode(appended) == self.decode(self._encode(rendered)):
             is_canonical = appended == self._encode(rendered)
@@ -257,4 +281,14 @@ def _special_ids(tokenizer: Any) -> dict[str, int]:
 def _plain_tokens(tokenizer: Any) -> dict[str, int]:
     """Added tokens that are not special, without white space and the tags which prompts themselves speak of."""
     texts = {token.content: index for index, token in tokenizer.added_tokens_decoder.items() if not token.special}
-    return {text: index for text, index in texts.items() if text.strip() and text not in (*THINK, *ANSWER)}
+    own = (*THINK, *ANSWER, *TOOL_CALL)
+    return {text: index for text, index in texts.items() if text.strip() and text not in own}
+
+
+def _map_texts(value: Any, clean: Callable[[str], str]) -> Any:
+    """A structure of JSON with every text in it cleaned."""
+    if isinstance(value, str):
+        return clean(value)
+    if isinstance(value, list | tuple):
+        return [_map_texts(part, clean) for part in value]
+    return {key: _map_texts(part, clean) for key, part in value.items()} if isinstance(value, Mapping) else value

@@ -8,8 +8,11 @@ from dataclasses import dataclass, field
 from ragen.config.schema import AgentProxyConfig
 from ragen.llm_agent.chat import Chat
 from ragen.llm_agent.es_manager import Seat
-from ragen.llm_agent.prompts import summary, system_message, user_message
+from ragen.llm_agent.prompts import state_message, summary, system_message, user_message
 from ragen.types import Episode, Message, Sample, Turn, conversation
+
+Asked = tuple[str, str]
+"""A message that asks for a reply: its role and its text."""
 
 
 @dataclass(kw_only=True, slots=True)
@@ -17,6 +20,8 @@ class Prompt:
     """The next prompt of an episode."""
 
     user: str
+    role: str = "user"
+    """Who speaks it: `user`, or `tool` where it is the result of a call."""
     turn_ids: list[int] = field(default_factory=list)
     """What the turn records: the appended ids in `full` mode, the whole prompt otherwise."""
     context_ids: list[int] = field(default_factory=list)
@@ -44,13 +49,18 @@ class CtxManager:
         return self.max_model_len - self.max_reply(seat)
 
     def system(self, seat: Seat) -> str:
-        return system_message(seat, self.agent)
+        takes_tools = self.chat is not None and self.chat.takes_tools
+        return system_message(seat, self.agent, describes_tools=not takes_tools)
 
     def next_prompt(self, seat: Seat, episode: Episode, context_ids: list[int]) -> Prompt:
         """The prompt of the next turn; it may exceed `max_prompt`. `context_ids`: the last prompt and its reply."""
         user = user_message(seat, episode.turns, self.agent)
         build = self._full if self.agent.context_window_mode == "full" else self._limited
         return build(seat, episode, user, context_ids)
+
+    def _asked(self, seat: Seat, user: str) -> Asked:
+        """What asks for the next reply: the result of the last call, or else the user message."""
+        return ("user", user) if seat.tool_result is None else ("tool", seat.tool_result)
 
     def no_room(self, seat: Seat, num_tokens: int) -> str:
         """Why an episode ended before its first reply."""
@@ -62,14 +72,16 @@ class CtxManager:
         )
 
     def _full(self, seat: Seat, episode: Episode, user: str, context_ids: list[int]) -> Prompt:
-        """The whole conversation: only the new user message is added to it."""
+        """The whole conversation: only the new message is added to it."""
+        role, text = self._asked(seat, user)
         if self.chat is None:
-            return Prompt(user=user, messages=_messages(episode.system, episode.turns, user))
+            messages = [*conversation(episode.system, episode.turns), {"role": role, "content": text}]
+            return Prompt(user=text, role=role, messages=messages)
         if episode.turns:
-            new = self.chat.append(episode.turns[-1].response_ids, user)
+            new = self.chat.append(episode.turns[-1].response_ids, text, role=role)
         else:
-            new = self.chat.start(episode.system, user)
-        return Prompt(user=user, turn_ids=new, context_ids=context_ids + new)
+            new = self.chat.start(episode.system, text, seat.tools)
+        return Prompt(user=text, role=role, turn_ids=new, context_ids=context_ids + new)
 
     def _limited(self, seat: Seat, episode: Episode, user: str, _: list[int]) -> Prompt:
         """The last turns, as real messages or in a summary; older ones go until the rest fits."""
@@ -85,29 +97,31 @@ class CtxManager:
 
     def _recent_turns(self, seat: Seat, episode: Episode, shown: list[Turn], user: str) -> Prompt:
         """The turns as real messages, replies exactly as sampled."""
+        asked: list[Asked] = [(turn.role, turn.user) for turn in shown]
+        asked.append(self._asked(seat, user) if shown else ("user", user))
+        if asked[0][0] == "tool":  # a conversation does not begin with a result: the state holds task and result
+            asked[0] = "user", state_message(seat, shown[0].observation, self.agent)
+        role, text = asked[-1]
         if self.chat is None:
-            return Prompt(user=user, messages=_messages(episode.system, shown, user))
-        users = [turn.user for turn in shown] + [user]
-        ids = self.chat.start(episode.system, users[0])
-        for turn, next_user in zip(shown, users[1:], strict=True):
-            ids = ids + turn.response_ids + self.chat.append(turn.response_ids, next_user)
-        return Prompt(user=user, context_ids=ids)
+            messages: list[Message] = [{"role": "system", "content": episode.system}]
+            for turn, (speaker, said) in zip(shown, asked):
+                messages += [{"role": speaker, "content": said}, {"role": "assistant", "content": turn.text}]
+            return Prompt(user=text, role=role, messages=[*messages, {"role": role, "content": text}])
+        ids = self.chat.start(episode.system, asked[0][1], seat.tools)
+        for turn, (speaker, said) in zip(shown, asked[1:], strict=True):
+            ids = ids + turn.response_ids + self.chat.append(turn.response_ids, said, role=speaker)
+        return Prompt(user=text, role=role, context_ids=ids)
 
     def _one_message(self, seat: Seat, episode: Episode, shown: list[Turn], user: str) -> Prompt:
         """One user message: the turns in a line each, then the present state."""
         text = summary(shown, seat, first=len(episode.turns) - len(shown) + 1, action_sep=self.agent.action_sep)
         text = f"{text}\n{user}" if text else user
         if self.chat is None:
-            return Prompt(user=text, messages=_messages(episode.system, [], text))
-        return Prompt(user=text, context_ids=self.chat.start(episode.system, text))
+            return Prompt(user=text, messages=[*conversation(episode.system, []), {"role": "user", "content": text}])
+        return Prompt(user=text, context_ids=self.chat.start(episode.system, text, seat.tools))
 
 
 _LIMITED = {"limited_multi_turn": CtxManager._recent_turns, "single_turn": CtxManager._one_message}
-
-
-def _messages(system: str, turns: Sequence[Turn], user: str) -> list[Message]:
-    """A conversation and the next user message, for engines that speak text."""
-    return [*conversation(system, turns), {"role": "user", "content": user}]
 
 
 def to_samples(

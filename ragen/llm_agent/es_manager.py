@@ -12,6 +12,8 @@ from typing import Any
 from ragen.config.schema import EnvSetConfig, EnvTag
 from ragen.env import StepResult, TextEnv, boundary
 from ragen.env.boundary import MAX_NAME, MAX_REWARD, EnvFault, EpisodeStart
+from ragen.env.tool_env import ToolEnv
+from ragen.env.tools import CallError, Tool, ToolCall, read_call
 from ragen.llm_agent.env_calls import Fault, TagCalls, make_envs, result_of
 from ragen.llm_agent.env_threads import Clock, EnvTimeout, Work
 from ragen.seeding import Rng
@@ -51,6 +53,10 @@ class Seat:
     """The environment's own system message, empty where it has none."""
     example: str = ""
     """The environment's own example answer, empty where it has none."""
+    tools: tuple[Tool, ...] = ()
+    """What a reply may call, for the current level."""
+    tool_result: str | None = None
+    """What the call of the last turn returned; None where it called no tool."""
     max_tokens: int = 0
     """Length of a reply as told to the model: the tag's, or else the environment's own."""
     status: Status = Status.ONGOING
@@ -66,8 +72,15 @@ class Seat:
     def moves(self, names: Sequence[str]) -> list[Move]:
         """What an answer makes the environment do: the actions of its list by their ids, or the text itself."""
         if self.is_free_text:
-            return [(name, name) for name in names]
+            return [(str(self.call_of(name) or name), name) for name in names]
         return [(name, self.action_ids[name.lower()]) for name in names if name.lower() in self.action_ids]
+
+    def call_of(self, text: str) -> ToolCall | None:
+        """The call of a tool that an answer makes; None where it makes none, or none that can be made."""
+        try:
+            return read_call(text, self.tools) if self.tools else None
+        except CallError:
+            return None
 
     @property
     def num_actions_left(self) -> int:
@@ -94,13 +107,14 @@ class Seat:
         """Take over what `starting` brought."""
         self.seed, self.num_actions, self.reward, self.observation = seed, 0, 0.0, ""
         self.status, self.error, self.level = Status.ONGOING, "", ""
+        self.tool_result = None
         if isinstance(started, Exception):
             self.fail(started)
             return
         self.env, level = started
         self.observation, self.actions, self.notes = level.observation, level.actions, level.notes
         self.action_ids = {name.strip().lower(): action for action, name in (level.actions or {}).items()}
-        self.system_prompt, self.example = level.system_prompt, level.example
+        self.system_prompt, self.example, self.tools = level.system_prompt, level.example, level.tools
         self.max_tokens = self.spec.max_tokens or level.max_tokens or 0
         self.level = level_hash(self.spec.env_type, level.content or level.observation)
 
@@ -166,6 +180,8 @@ class PendingTurn:
         self.todo = self.known[: seat.num_actions_left]
         self.results: list[StepResult] = []
         self.fault: Fault | None = None
+        self.in_tool: list[str] = []
+        """The action whose tool is at work."""
         self.future: Future[None] | None = None
         """Where several threads play the tag: done when the turn is."""
 
@@ -173,13 +189,25 @@ class PendingTurn:
         """The steps, for the thread that makes them."""
         # The thread that runs this may be given up at any time: it reads nothing that changes and appends results.
         env, todo, results, total = self.seat.env, self.todo, self.results, self.seat.reward
+        in_tool = self.in_tool
         assert env is not None, "an episode without an environment has ended"
 
         def work(clock: Clock) -> None:
             reward = total
             for name, action in todo:
                 clock.start(f"step({shorten(name, MAX_NAME)})")
-                result = boundary.step(env, action)
+                if isinstance(env, ToolEnv):
+                    in_tool.append(action)
+                    outcome = boundary.guarded(env.run, action)
+                    if clock.is_given_up:  # `finish` finds the action in `in_tool` and continues the episode
+                        return
+                    in_tool.clear()
+                    if clock.is_given_up:  # it may have looked before the line above: then the episode is its own
+                        return
+                    clock.start(f"taking in {shorten(name, MAX_NAME)}")
+                    result = boundary.check_step(boundary.guarded(env.take, outcome))
+                else:
+                    result = boundary.step(env, action)
                 if clock.is_given_up:
                     return
                 reward += result.reward
@@ -196,6 +224,8 @@ class PendingTurn:
         seat, turn = self.seat, self.turn
         if self.future is not None:
             self.fault = result_of(self.future)
+        if isinstance(self.fault, EnvTimeout) and self.in_tool and isinstance(seat.env, ToolEnv):
+            self.fault = self._give_up_tool(seat.env, self.in_tool[0])
         if self.fault is not None:
             seat.fail(self.fault)
         for (name, _), result in zip(self.todo, list(self.results)):
@@ -205,6 +235,8 @@ class PendingTurn:
             turn.executed.append(name)
             turn.reward += result.reward
             turn.info |= result.info
+            turn.tool_result, turn.tool_problem = result.tool_result, result.tool_problem
+        seat.tool_result = turn.tool_result
         if seat.status.is_fault:
             return seat.status
         if seat.is_free_text and not turn.info.get("action_is_valid", 1.0):
@@ -216,6 +248,19 @@ class PendingTurn:
                 return Status.SOLVED
             return Status.FAILED if self.results[-1].terminated else Status.TRUNCATED
         return Status.OUT_OF_ACTIONS if seat.num_actions_left <= 0 else Status.ONGOING
+
+    def _give_up_tool(self, env: ToolEnv, action: str) -> Fault | None:
+        """A tool hangs: the model is told so, and the episode continues. A tool changes nothing in its environment."""
+        calls, limit_s = self.seat.calls, self.seat.spec.step_timeout or 0.0
+
+        def work(clock: Clock) -> None:
+            clock.start("taking in a call that took too long")
+            outcome = boundary.guarded(env.timed_out, action, limit_s)
+            self.results.append(boundary.check_step(boundary.guarded(env.take, outcome)))
+
+        calls.report("tool", f"a tool hung (level {self.seat.seed}): {self.fault}. The model is told so")
+        [fault] = calls.run([work])
+        return fault
 
 
 def play_in_order(turns: Sequence[PendingTurn]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 
+from ragen.env.tools import TOOL_CALL
 from ragen.llm_agent.parsing import ANSWER, THINK
 
 BRACKETED = re.compile(r"<\|[^\s<>|]+\|>|<<?/?[^\s<>]+>>?|\[/?[A-Z_]+\]")
@@ -23,7 +24,7 @@ def frame_markers(frame: Sequence[str]) -> list[str]:
     for piece in frame:
         lines = (line.strip() for part in BRACKETED.split(piece) for line in part.splitlines())
         markers += [line for line in lines if HEADER.fullmatch(line)]
-    return [marker for marker in dict.fromkeys(markers) if marker not in (*THINK, *ANSWER)]
+    return [marker for marker in dict.fromkeys(markers) if marker not in (*THINK, *ANSWER, *TOOL_CALL)]
 
 
 class Markers:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from statistics import fmean
 
 from ragen.algorithms.statistics import Estimate, success_interval
+from ragen.env.tools import ARGUMENTS, EXCEPTION, REFUSED, SYNTAX, TIMEOUT, UNKNOWN_TOOL
 from ragen.types import Episode, Metrics, Status, group_episodes
 
 
@@ -51,7 +52,7 @@ def rollout_metrics(episodes: Sequence[Episode]) -> Metrics:
             metrics[f"{tag}/pass@{group_size}"] = rate
     lengths = [sum(len(turn.response_ids) for turn in episode.turns) for episode in valid]
     metrics["response_length"] = sum(lengths) / len(lengths) if lengths else 0.0
-    return metrics | format_shares(valid) | truncation_ledger(episodes) | _faults(episodes)
+    return metrics | format_shares(valid) | tool_ledger(episodes) | truncation_ledger(episodes) | _faults(episodes)
 
 
 def pass_rate(episodes: Sequence[Episode]) -> tuple[int, float] | None:
@@ -88,6 +89,26 @@ def format_shares(episodes: Sequence[Episode]) -> Metrics:
         "format/valid": fmean(not turn.is_invalid for turn in turns),
         "format/lenient_valid": fmean(turn.is_lenient_valid for turn in turns),
     }
+
+
+TOOL_LEDGER = {
+    SYNTAX: "tools/syntax_errors",
+    UNKNOWN_TOOL: "tools/unknown_tools",
+    ARGUMENTS: "tools/argument_errors",
+    REFUSED: "tools/refusals",
+    TIMEOUT: "tools/timeouts",
+    EXCEPTION: "tools/exceptions",
+}
+
+
+def tool_ledger(episodes: Sequence[Episode]) -> Metrics:
+    """Calls of tools, and how many brought no result, as counts over the rollout; none where no turn could call one."""
+    turns = [turn for episode in episodes for turn in episode.turns]
+    if not any("tool_calls" in turn.info or turn.tool_result is not None for turn in turns):
+        return {}
+    problems = Counter(turn.tool_problem for turn in turns)
+    calls = {"tools/calls": float(sum(turn.tool_result is not None for turn in turns))}
+    return calls | {name: float(problems[problem]) for problem, name in TOOL_LEDGER.items()}
 
 
 def truncation_ledger(episodes: Sequence[Episode]) -> Metrics:

@@ -1,4 +1,7 @@
-"""From a reply to action names, or to the text of its answer. Linear in the length of the reply, whatever it holds."""
+"""From a reply to action names, to the text of its answer, or to its call of a tool.
+
+Linear in the length of the reply, whatever it holds.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,8 @@ import re
 import string
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+
+from ragen.env.tools import TOOL_CALL
 
 THINK = ("<think>", "</think>")
 ANSWER = ("<answer>", "</answer>")
@@ -28,7 +33,8 @@ class ParsedReply:
     """The required blocks were found."""
     thought: str
     actions: list[str]
-    """Trimmed, non-empty, at most max_actions; of free text the answer as it is, unless it is blank."""
+    """Trimmed, non-empty, at most max_actions; of free text the answer as it is, unless it is blank, or the call of a
+    tool with its tags."""
     num_cut: int
     """Actions beyond max_actions."""
     is_lenient_valid: bool = False
@@ -45,6 +51,7 @@ def parse_reply(
     known: Collection[str] = (),
     is_lenient: bool = False,
     is_free_text: bool = False,
+    has_tools: bool = False,
 ) -> ParsedReply:
     """The thought and the actions of a reply.
 
@@ -55,14 +62,19 @@ def parse_reply(
 
     `known` holds the names of the actions in lower case. With `is_lenient` an answer that names unknown actions is read
     a second time, see `lenient_names`. The first reading in which all actions are known counts; where there is none,
-    the first with a known action. With `is_free_text` nothing is split: the answer block is the one action.
+    the first with a known action. With `is_free_text` nothing is split: the answer block is the one action. With
+    `has_tools` a tool_call block may stand for the answer block; it is the one action, tags and all.
     """
-    blocks = _think_and_answer(text) if enable_think else _answer_only(text)
+    blocks = _think_and_answer(text, (ANSWER, TOOL_CALL) if has_tools else (ANSWER,)) if enable_think else None
+    if not enable_think:
+        blocks = (has_tools and _call_only(text)) or _answer_only(text)
     if blocks is None:
         return ParsedReply(False, "", [], 0)
     markers = (*THINK, *ANSWER, *special_strings)
-    thought, answer = (_without(part, markers) for part in blocks)
-    thought = thought.strip()
+    thought, answer = _without(blocks[0], markers).strip(), blocks[1]
+    if has_tools and answer.lstrip().startswith(TOOL_CALL[0]):
+        return ParsedReply(True, thought, [answer], 0, True)
+    answer = _without(answer, markers)
     if is_free_text:
         texts = [answer] if answer.strip() else []
         return ParsedReply(True, thought, texts, 0, bool(texts))
@@ -109,7 +121,11 @@ def _undecorated(piece: str, known: Collection[str]) -> str:
     return name
 
 
-def _think_and_answer(text: str) -> tuple[str, str] | None:
+Tags = tuple[str, str]
+
+
+def _think_and_answer(text: str, blocks: Sequence[Tags]) -> tuple[str, str] | None:
+    """The thought and what is in the block directly behind it; a call of a tool keeps its tags."""
     start = text.find(THINK[0])
     if start < 0:
         return None
@@ -117,21 +133,36 @@ def _think_and_answer(text: str) -> tuple[str, str] | None:
     search_from = start
     while (end := text.find(THINK[1], search_from)) >= 0:
         answer_from = _skip_space(text, end + len(THINK[1]))
-        if text.startswith(ANSWER[0], answer_from):
-            answer_from += len(ANSWER[0])
-            answer_end = text.find(ANSWER[1], answer_from)
-            return None if answer_end < 0 else (text[start:end], text[answer_from:answer_end])
+        for tags in blocks:
+            if text.startswith(tags[0], answer_from):
+                block = _block(text, answer_from, tags)
+                return None if block is None else (text[start:end], block)
         search_from = max(end + len(THINK[1]), answer_from)
     return None
 
 
 def _answer_only(text: str) -> tuple[str, str] | None:
     start = text.find(ANSWER[0])
-    if start < 0:
+    block = _block(text, start, ANSWER) if start >= 0 else None
+    return None if block is None else ("", block)
+
+
+def _call_only(text: str) -> tuple[str, str] | None:
+    """The call of a tool that a reply without a thought begins with, also behind the forced <answer>."""
+    start = _skip_space(text, 0)
+    if text.startswith(ANSWER[0], start):
+        start = _skip_space(text, start + len(ANSWER[0]))
+    block = _block(text, start, TOOL_CALL) if text.startswith(TOOL_CALL[0], start) else None
+    return None if block is None else ("", block)
+
+
+def _block(text: str, start: int, tags: Tags) -> str | None:
+    """What is in the block that starts here, with the tags of a call of a tool; None where it does not end."""
+    inside = start + len(tags[0])
+    end = text.find(tags[1], inside)
+    if end < 0:
         return None
-    start += len(ANSWER[0])
-    end = text.find(ANSWER[1], start)
-    return None if end < 0 else ("", text[start:end])
+    return text[start : end + len(tags[1])] if tags == TOOL_CALL else text[inside:end]
 
 
 def _skip_space(text: str, index: int) -> int:

@@ -59,7 +59,10 @@ def scripted_policy(config: Config, environments: EsManager, *, noise: float, se
         else:
             actions = seat.sample(rng, num_actions)
         answer = f" {agent.action_sep} ".join(actions) + "</answer>"
-        return f"{seat.hint() or STUCK}</think><answer>{answer}" if agent.enable_think else answer
+        if not agent.enable_think:
+            return answer
+        call = seat.call_of(actions[0]) if actions else None
+        return f"{seat.hint() or STUCK}</think>{call.block if call else f'<answer>{answer}'}"
 
     return reply
 

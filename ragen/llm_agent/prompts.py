@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ragen.config.schema import AgentProxyConfig
+from ragen.env.tools import TOOL_CALL, Tool
 from ragen.llm_agent.es_manager import Seat
 from ragen.llm_agent.parsing import ANSWER, THINK, parse_reply
 from ragen.seeding import Rng
@@ -15,7 +18,10 @@ ASSISTANT = "You are a helpful assistant."
 LONGEST_EXAMPLE = 3
 """Most actions of the example answer."""
 LONGEST_SUMMARY = 200
-"""Characters of a free-text answer in the summary of earlier turns."""
+"""Characters of a free-text answer, and of a tool's result, in the summary of earlier turns."""
+BLOCK = '{"name": tool, "arguments": {...}}'.join(TOOL_CALL)
+FUNCTION = "tool(argument=value)".join(ANSWER)
+"""How a tool is called: with a thought before it, and without."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,30 +35,46 @@ class Words:
     unusable: str
     """What is said of a turn without effect."""
     invalid_note: str
+    has_tools: bool = False
 
     def form(self, enable_think: bool) -> str:
         """The required form of a reply."""
-        thought = "your thoughts".join(THINK) if enable_think else ""
-        return thought + self.content.join(ANSWER)
+        thought, answer = "your thoughts".join(THINK) if enable_think else "", self.content.join(ANSWER)
+        if not self.has_tools:
+            return thought + answer
+        return f"{thought} and then {BLOCK} or {answer}" if enable_think else f"{FUNCTION} or {answer}"
 
 
 INVALID_NOTE = "Your last answer had no usable action."
 ACTIONS = Words("action", "actions", "your actions", "no usable action", INVALID_NOTE)
 TEXTS = Words("answer", "answers", "your answer", "no answer", "Your last reply had no answer in the required form.")
+NO_CALL_NOTE = "Your last reply had neither a call nor an answer in the required form."
+CALLS = Words("call or answer", "calls and answers", "your answer", "neither call nor answer", NO_CALL_NOTE, True)
 
 
 def words_of(seat: Seat) -> Words:
+    if seat.tools:
+        return CALLS
     return TEXTS if seat.is_free_text else ACTIONS
 
 
-def system_message(seat: Seat, agent: AgentProxyConfig) -> str:
-    """The task, the symbols, the actions and the budget; or what the environment says instead."""
+def system_message(seat: Seat, agent: AgentProxyConfig, *, describes_tools: bool = True) -> str:
+    """The task, the symbols, the actions and the budget; or what the environment says instead. Then the tools."""
     instruction = seat.spec.env_instruction.strip()
     if seat.system_prompt.strip():
         lines = [seat.system_prompt.strip(), instruction]
     else:
         lines = [ASSISTANT, instruction, seat.notes.strip(), limits(seat, agent)]
+    if seat.tools and describes_tools:
+        lines.append(tool_description(seat.tools, agent))
     return "\n".join(line for line in lines if line)
+
+
+def tool_description(tools: Sequence[Tool], agent: AgentProxyConfig) -> str:
+    """The tools in the system message, for templates that do not show them."""
+    schemas = [json.dumps(tool.to_json()["function"], ensure_ascii=False) for tool in tools]
+    how = BLOCK if agent.enable_think else FUNCTION
+    return "\n".join(["Tools:", *schemas, f"Call one with {how}. The next message holds its result."])
 
 
 def limits(seat: Seat, agent: AgentProxyConfig) -> str:
@@ -116,14 +138,15 @@ def user_message(seat: Seat, turns: list[Turn], agent: AgentProxyConfig) -> str:
         lines.append(f"Reward: {_number(turns[-1].reward)}")
         if not turns[-1].executed:
             lines.append(words.invalid_note)
-    lines += [
-        f"Turn {len(turns) + 1}",
-        "State:",
-        seat.observation,
-        f"{words.many.capitalize()} left: {seat.num_actions_left}. Reply with {reply_form(seat, agent)} "
-        f"in at most {seat.max_tokens} tokens.",
-    ]
+    left = f"{words.many.capitalize()} left: {seat.num_actions_left}."
+    lines += [f"Turn {len(turns) + 1}", state_message(seat, seat.observation, agent, left=left)]
     return "\n".join(lines)
+
+
+def state_message(seat: Seat, observation: str, agent: AgentProxyConfig, *, left: str = "") -> str:
+    """A state, and the form of the reply to it."""
+    form = f"Reply with {reply_form(seat, agent)} in at most {seat.max_tokens} tokens."
+    return "\n".join(["State:", observation, f"{left} {form}" if left else form])
 
 
 def summary(turns: list[Turn], seat: Seat, *, first: int, action_sep: str) -> str:
@@ -140,6 +163,8 @@ def _done(turn: Turn, seat: Seat, action_sep: str) -> str:
     done = f" {action_sep} ".join(turn.executed)
     if seat.is_free_text:
         done = " ".join(shorten(done, LONGEST_SUMMARY).split())
+    if turn.tool_result is not None:
+        done = f"{done} -> {' '.join(shorten(turn.tool_result, LONGEST_SUMMARY).split())}"
     return done or words_of(seat).unusable
 
 

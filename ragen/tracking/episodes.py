@@ -38,7 +38,7 @@ TRAILER = struct.Struct("<II")
 """CRC-32 and length of the line."""
 
 
-TURN_FIELDS = tuple(each.name for each in dataclasses.fields(Turn) if each.name not in ("user", "text"))
+TURN_FIELDS = tuple(each.name for each in dataclasses.fields(Turn) if each.name not in ("user", "role", "text"))
 """Of a turn, those that do not stand in the messages."""
 
 
@@ -92,15 +92,15 @@ def _turn_to_json(turn: Turn) -> dict[str, Any]:
 
 def episode_from_json(record: Mapping[str, Any]) -> Episode:
     """The inverse of `episode_to_json`."""
-    system, *exchanges = (message["content"] for message in record["messages"])
+    system, *exchanges = record["messages"]
     turns = [
-        Turn(user=user, text=text, **turn)
-        for user, text, turn in zip(exchanges[::2], exchanges[1::2], record["turns"], strict=True)
+        Turn(user=asked["content"], role=asked["role"], text=reply["content"], **turn)
+        for asked, reply, turn in zip(exchanges[::2], exchanges[1::2], record["turns"], strict=True)
     ]
     plain = ("tag", "env_type", "group_id", "member", "seed", "error", "final_observation")
     return Episode(
         level=record.get("level", ""),  # files of earlier versions have none
-        system=system,
+        system=system["content"],
         turns=turns,
         status=Status(record["status"]),
         **{name: record[name] for name in plain},

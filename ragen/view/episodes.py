@@ -167,6 +167,9 @@ def is_trained(rollout: str, turns: Sequence[Mapping[str, Any]]) -> str:
 def to_turn(turn: Turn, episode: Episode, settings: Mapping[str, Any], decoder: Decoder) -> dict[str, Any]:
     return {
         "user": turn.user,
+        "role": turn.role,
+        "tool_result": turn.tool_result,
+        "tool_problem": turn.tool_problem,
         "observation": turn.observation,
         "frame": frame_of(episode, turn.observation, settings),
         "thought": turn.thought,

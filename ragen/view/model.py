@@ -19,6 +19,8 @@ from typing import Any
 
 from ragen.engine.base import Completion, StopReason
 from ragen.errors import RagenError
+from ragen.llm_agent.agent_proxy import stop_strings
+from ragen.llm_agent.prompts import tool_description
 from ragen.models.resolve import inner_model, resolve_model
 from ragen.text import printable
 from ragen.types import Message
@@ -168,7 +170,9 @@ def request_of(session: Session, temperature: float) -> dict[str, Any]:
         "temperature": temperature,
         "top_p": rollout.top_p if temperature else 1.0,
         "top_k": rollout.top_k if temperature else -1,
-        "stop_strings": list(rollout.stop_strings),
+        "stop_strings": list(stop_strings(tuple(rollout.stop_strings), has_tools=bool(session.seat.tools))),
+        "tools": [tool.to_json()["function"] for tool in session.seat.tools],
+        "tools_text": tool_description(session.seat.tools, agent) if session.seat.tools else "",
         "seed": secrets.randbits(63),
     }
 

@@ -10,15 +10,17 @@ import pytest
 
 from ragen.config.load import load_config
 from ragen.errors import RagenError
-from ragen.evaluation.answer import Answerer, fitting_length, prompt_ids
+from ragen.evaluation.answer import Answerer, fitting_length, prompt_ids, without_tools
 from ragen.llm_agent.agent_proxy import RolloutPlan, forced_prefix
 from ragen.llm_agent.build import build_agent, build_chat, sampling_params
 from ragen.llm_agent.es_manager import EsManager, levels_from
 from ragen.llm_agent.policies import play_replies
+from ragen.llm_agent.prompts import tool_description
 from ragen.models.resolve import TINY_ROOT
 from ragen.types import conversation
 from ragen.view.model import completion_of, request_of
 from ragen.view.play import Level, Session
+from tests.llm_agent.templates import family_tokenizer
 
 MODEL = TINY_ROOT / "frozen_lake"
 
@@ -93,3 +95,32 @@ def test_the_process_answers_line_by_line_and_survives_what_it_cannot_answer():
     assert "chess" in answers[0]["error"] and "error" in answers[2]
     assert answers[1]["text"].startswith("<think>")
     assert len(answers[1]["ids"]) == len(answers[1]["logprobs"]) == len(answers[1]["entropies"])
+
+
+@pytest.mark.parametrize("family", ["qwen2.5_tools", "qwen2.5", "gemma3"])
+def test_a_prompt_with_tools_has_the_tokens_of_a_rollout(family):
+    """Where the template shows tools itself, their description leaves the system message."""
+    config, seen = load_config("calculator", ["actor_rollout_ref.rollout.max_model_len=4000"]), []
+    chat = build_chat(config, family_tokenizer(family))
+    session = Session(Level(run=None, tag="Calculator", seed=7))
+    call, right = (text.join(["hm</think><answer>", "</answer>"]) for text in session.solution() or [])
+
+    def reply(request) -> str:
+        seen.append(list(request.prompt_ids))
+        return [call, right][len(seen) - 1]
+
+    envs = replace(config.es_manager.val, env_groups=1, group_size=1)
+    envs = replace(envs, env_configs=replace(envs.env_configs, tags=["Calculator"], n_groups=[1]))
+    [episode] = play_replies(config, EsManager(envs, config.custom_envs), reply, base_seed=7, chat=chat)
+    fields = {"tools_text": tool_description(session.seat.tools, config.agent_proxy)}
+    system = episode.system if chat.takes_tools else without_tools(episode.system, fields)
+    assert without_tools(f"{system}\n{fields['tools_text']}", fields) == system
+    for number, turn in enumerate(episode.turns):
+        earlier = episode.turns[:number]
+        messages: list[dict] = [*conversation(episode.system, earlier), {"role": turn.role, "content": turn.user}]
+        for message, past in zip(messages[2::2], earlier, strict=True):
+            message["ids"] = past.response_ids
+        assert prompt_ids(chat, messages, forced_prefix(True), session.seat.tools) == seen[number]
+    assert request_of(session, 0.0)["tools"][0]["name"] == "calculate"
+    assert request_of(session, 0.0)["stop_strings"] == ["</answer>", "</tool_call>"]
+    session.close()

@@ -138,6 +138,20 @@ FAMILIES = {
         eos="</s>",
         has_metaspace=True,
     ),
+    # Shows tools in the system message and results within a user message, as Qwen 2.5's and Hermes' templates do.
+    "qwen2.5_tools": Family(
+        template="<|im_start|>system\n{{ messages[0].content }}{% if tools %}{{ '\n\nFunctions:' }}"
+        "{% for tool in tools %}{{ '\n' }}{{ tool | tojson }}{% endfor %}{{ '\nCall them like this: <tool_call>\n' }}"
+        '{"name": ..., "arguments": {...}}\n</tool_call>{% endif %}<|im_end|>\n'
+        "{% for m in messages[1:] %}{% if m.role == 'tool' %}{% if loop.previtem.role != 'tool' %}<|im_start|>user"
+        "{% endif %}{{ '\n<tool_response>\n' }}{{ m.content }}{{ '\n</tool_response>' }}"
+        "{% if loop.last or loop.nextitem.role != 'tool' %}<|im_end|>\n{% endif %}"
+        "{% else %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endif %}{% endfor %}"
+        "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}",
+        special=_CHATML_TOKENS,
+        added=("<tool_call>", "</tool_call>", "<tool_response>", "</tool_response>"),
+        eos="<|im_end|>",
+    ),
     "dated": Family(
         template="{{ strftime_now('%d %B %Y') }}" + _CHATML.replace("CONTENT", "m.content"),
         special=_CHATML_TOKENS,

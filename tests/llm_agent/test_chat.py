@@ -59,6 +59,7 @@ ENDS = {
     "mistral": "</s>",
     "llama2": "</s>",
     "dated": "<|im_end|>",
+    "qwen2.5_tools": "<|im_end|>",
 }
 
 

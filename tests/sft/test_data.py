@@ -3,6 +3,7 @@
 import pyarrow.parquet
 import pytest
 
+from ragen.config import load_config
 from ragen.errors import ConfigError
 from ragen.llm_agent.build import build_chat
 from ragen.sft import data
@@ -94,3 +95,18 @@ def test_two_tags_are_demonstrated_side_by_side(tokenizer):
         "es_manager.val.env_configs.n_groups=[3,3]",
     )
     assert (len(train), len(val)) == (48, 16)
+
+
+def test_calls_of_tools_are_demonstrated_and_their_results_are_not_trained(tokenizer):
+    config = load_config("calculator")
+    demonstrate = Demonstrator(config, tokenizer, noise=0.0)
+    episodes = demonstrate(chunks(["Calculator"], 100_000, 2)[0])
+    for episode in episodes:
+        call, answer = episode.turns
+        assert episode.is_success and call.tool_result == answer.user and answer.role == "tool"
+        last = list(data.to_rows(episode, "train"))[-1]
+        assert [message["role"] for message in last["prompt"]] == ["system", "user", "assistant", "tool"]
+    for episode, sample in zip(episodes, data.training_samples(config, episodes), strict=True):
+        trained = [token for token, is_trained in zip(sample.input_ids, sample.loss_mask) if is_trained]
+        assert trained == [token for turn in episode.turns for token in turn.response_ids]
+        assert '"name": "calculate"' in demonstrate.chat.decode(trained)

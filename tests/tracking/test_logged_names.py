@@ -117,6 +117,8 @@ def logged(tmp_path_factory) -> set[str]:
         )
         == 0
     )
+    tools = ["eval", "tiny/sokoban", "--config-name", "calculator", "--out", f"{root}/tools"]
+    assert ragen([*tools, "es_manager.val.env_groups=2", "es_manager.val.env_configs.n_groups=[2]"]) == 0
     return {name for run in root.iterdir() for name in names_of(run)}
 
 

@@ -201,3 +201,16 @@ def test_free_text_is_played_and_solved_as_well():
     session.close()
     solved = solve(level)
     assert (solved["status"], solved["missing"], solved["reward"]) == ("solved", "", 1)
+
+
+def test_tools_are_played_and_solved_as_well():
+    """A person calls a tool as a function; its result is the next message."""
+    level = Level(run=None, tag="Calculator", seed=7)
+    session = Session(level)
+    call, answer = session.solution() or []
+    session.say(session.reply_of([call]))
+    assert session.messages[-1] == {"role": "tool", "content": answer}
+    [turn] = session.to_json()["turns"]
+    assert (turn["executed"], turn["tool_result"], turn["role"]) == ([call], answer, "user")
+    session.close()
+    assert solve(level)["status"] == "solved"

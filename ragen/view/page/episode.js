@@ -51,7 +51,8 @@ function Turn({ turn, number: n, isCurrent, go, colouring, hasIds, full, promptT
       ${turn.tokens?.length && (colouring !== "none" || hasIds)
         ? html`<${Tokens} tokens=${turn.tokens} colouring=${colouring} hasIds=${hasIds} full=${full} />`
         : html`<${Text} text=${turn.text} name="reply" />`}</div>
-    <details><summary>Prompt${turn.stop_reason ? `, info, ended by ${statusOf(turn.stop_reason)}` : " and info"}</summary><${Text} text=${turn.user ?? turn.observation} name="prompt" />
+    ${turn.tool_result != null && html`<div class="said"><h4>Result of the tool${turn.tool_problem ? `: ${statusOf(turn.tool_problem)}` : ""}</h4><${Text} text=${turn.tool_result} name="result" /></div>`}
+    <details><summary>${turn.role === "tool" ? "Tool message" : "Prompt"}${turn.stop_reason ? `, info, ended by ${statusOf(turn.stop_reason)}` : " and info"}</summary><${Text} text=${turn.user ?? turn.observation} name="prompt" />
       ${info.length > 0 && html`<p class="info">${info.map(([key, value]) => html`<span>${visible(key)} <b>${typeof value === "number" ? number(value) : visible(JSON.stringify(value))}</b></span>`)}</p>`}</details>
   </li>`;
 }

@@ -52,7 +52,7 @@ function Prompt({ messages }) {
     <details open=${earlier.length === 0}><summary>System message</summary><${Text} text=${system.content} name="system" /></details>
     ${earlier.length > 0 && html`<details><summary>${earlier.length} earlier messages of this prompt</summary>
       ${earlier.map((message, i) => html`<div class="said" key=${i}><h3>${message.role}</h3><${Text} text=${message.content} name="earlier" /></div>`)}</details>`}
-    <h3>User message</h3><${Text} text=${rest.at(-1)?.content} name="user" /></section>`;
+    <h3>${rest.at(-1)?.role === "tool" ? "Tool message" : "User message"}</h3><${Text} text=${rest.at(-1)?.content} name="user" /></section>`;
 }
 
 // The reply: actions that are pressed are written into it, and it may be edited as a text.

@@ -1,0 +1,89 @@
+"""A word problem whose numbers are too large for the head, and a calculator to work it out with."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+from ragen.config.bounds import Count, number
+from ragen.env import arithmetic
+from ragen.env.calculator.problems import draw_problem
+from ragen.env.tool_env import ToolEnv, ToolRefused
+from ragen.env.tools import Tool, ToolCall
+from ragen.seeding import Rng
+
+CALCULATE = Tool(
+    name="calculate",
+    description="The value of an arithmetic expression with numbers, + - * / and parentheses.",
+    parameters={
+        "type": "object",
+        "properties": {"expression": {"type": "string", "description": "Such as 12 * (3 + 4)."}},
+        "required": ["expression"],
+    },
+)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CalculatorConfig:
+    """The options of the calculator environment."""
+
+    max_number: Annotated[int, "Largest number of a story.", number(lambda x: 9 <= x <= 10**6, "from 9 to 10^6")] = 999
+    max_steps: Annotated[Count, "Calls and answers of an episode."] = 4
+
+
+class CalculatorEnv(ToolEnv):
+    """The answer is one whole number; the right one gives 1, everything else 0."""
+
+    config_class = CalculatorConfig
+    max_tokens = 120
+
+    def __init__(self, config: CalculatorConfig | None = None) -> None:
+        super().__init__(config or CalculatorConfig())
+        self.reset(seed=0)
+
+    def reset(self, seed: int, member: int = 0) -> str:
+        self.problem = draw_problem(seed, max_number=self.config.max_number)
+        return self.begin(self.problem.question)
+
+    def tools(self) -> list[Tool]:
+        return [CALCULATE]
+
+    def use(self, name: str, arguments: dict[str, Any]) -> str:
+        try:
+            return arithmetic.show(arithmetic.value(arguments["expression"]))
+        except arithmetic.Refused as reason:
+            raise ToolRefused(f"the expression has no value: {reason}") from reason
+
+    def is_right(self, answer: str) -> bool:
+        return answer.strip() == str(self.problem.value)
+
+    def notes(self) -> str:
+        return "The answer is one whole number, without words."
+
+    def example_answer(self) -> str:
+        return str(self.problem.numbers[0] + self.problem.value)
+
+    def sample_text(self, rng: Rng) -> str:
+        """A calculation of two of the numbers, asked of the tool or answered with."""
+        numbers = self.problem.numbers
+        expression = f"{rng.choice(numbers)} {rng.choice('+-*')} {rng.choice(numbers)}"
+        if rng.random() < 0.5:
+            return str(ToolCall(CALCULATE.name, {"expression": expression}))
+        return arithmetic.show(arithmetic.value(expression))
+
+    def solve(self) -> list[str] | None:
+        if self.is_over:
+            return None
+        call = str(ToolCall(CALCULATE.name, {"expression": self.problem.expression}))
+        answer = str(self.problem.value)
+        # With one step left there is no time for the tool.
+        return [answer] if self.has_result or self.num_steps + 1 >= self.config.max_steps else [call, answer]
+
+    def hint(self) -> str:
+        return (
+            f"The result is {self.problem.value}." if self.has_result else f"This asks for {self.problem.expression}."
+        )
+
+    @property
+    def has_result(self) -> bool:
+        return self.said.endswith(f":\n{self.problem.value}")

@@ -1,0 +1,5 @@
+"""Questions over several steps of a small invented world, and a search tool: env.py, world.py, ranking.py."""
+
+from ragen.env.lookup.env import LookupConfig, LookupEnv
+
+__all__ = ["LookupConfig", "LookupEnv"]

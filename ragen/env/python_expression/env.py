@@ -1,0 +1,85 @@
+"""A puzzle on texts or numbers, and a tool that gives the value of a Python expression."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+from ragen.config.bounds import Count, number
+from ragen.env.python_expression import expression as walker
+from ragen.env.python_expression.problems import SYLLABLES, draw_problem
+from ragen.env.tool_env import ToolEnv, ToolRefused
+from ragen.env.tools import Tool, ToolCall
+from ragen.seeding import Rng
+
+PYTHON = Tool(
+    name="python",
+    description="The value of a Python expression: no statements, no imports, no attributes but methods of texts.",
+    parameters={
+        "type": "object",
+        "properties": {"expression": {"type": "string", "description": 'Such as len("word") + 1.'}},
+        "required": ["expression"],
+    },
+)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PythonExpressionConfig:
+    """The options of the environment of Python expressions."""
+
+    size: Annotated[int, "How long texts and lists are.", number(lambda x: 2 <= x <= 20, "from 2 to 20")] = 4
+    max_steps: Annotated[Count, "Calls and answers of an episode."] = 4
+
+
+class PythonExpressionEnv(ToolEnv):
+    """The answer is a text or a number as Python prints it; the right one gives 1, everything else 0."""
+
+    config_class = PythonExpressionConfig
+    max_tokens = 160
+
+    def __init__(self, config: PythonExpressionConfig | None = None) -> None:
+        super().__init__(config or PythonExpressionConfig())
+        self.reset(seed=0)
+
+    def reset(self, seed: int, member: int = 0) -> str:
+        self.problem = draw_problem(seed, size=self.config.size)
+        self.value = str(walker.value(self.problem.expression))
+        return self.begin(self.problem.question)
+
+    def tools(self) -> list[Tool]:
+        return [PYTHON]
+
+    def use(self, name: str, arguments: dict[str, Any]) -> str:
+        try:
+            return str(walker.value(arguments["expression"]))
+        except walker.Refused as reason:
+            raise ToolRefused(f"the expression has no value: {reason}") from reason
+
+    def is_right(self, answer: str) -> bool:
+        return answer.strip() == self.value
+
+    def notes(self) -> str:
+        return "The answer is one word or one number, without quotes."
+
+    def example_answer(self) -> str:
+        return f"{self.value}7" if self.value.isdigit() else f"{self.value}{SYLLABLES[0]}"
+
+    def sample_text(self, rng: Rng) -> str:
+        """The length of the question, asked of the tool, or a small number."""
+        if rng.random() < 0.5:
+            return str(ToolCall(PYTHON.name, {"expression": f'len("{rng.choice(SYLLABLES)}")'}))
+        return str(rng.below(20))
+
+    def solve(self) -> list[str] | None:
+        if self.is_over:
+            return None
+        call = str(ToolCall(PYTHON.name, {"expression": self.problem.expression}))
+        # With one step left there is no time for the tool.
+        return [self.value] if self.has_result or self.num_steps + 1 >= self.config.max_steps else [call, self.value]
+
+    def hint(self) -> str:
+        return f"The result is {self.value}." if self.has_result else "Python can work this out."
+
+    @property
+    def has_result(self) -> bool:
+        return self.said.endswith(f":\n{self.value}")
