@@ -25,6 +25,7 @@ from ragen.tracking import names
 from ragen.tracking.rundir import read_metrics
 from ragen.tracking.timing import Timers
 from ragen.tracking.tracker import Trackers
+from ragen.trainer.card import model_card
 from ragen.trainer.checkpointer import Checkpointer, Point, StepOutcome
 from ragen.trainer.early_stop import EarlyStop
 from ragen.trainer.ending import Cause, Ending, compose, ended_by, finished, left, stopped
@@ -127,6 +128,7 @@ class AgentTrainer:
             },
             played=self.played,
             start_step=start_step,
+            describe=self.describe,
         )
 
     # --- the run ----------------------------------------------------------------------------------------------------
@@ -412,6 +414,19 @@ class AgentTrainer:
         if step == self.start_step == 0:
             self.preflight(episodes)
         return metrics
+
+    def describe(self, point: Point) -> str:
+        """The model card of a checkpoint."""
+        validated = names.by_tag(point.state["metrics"], names.VALIDATION, names.SUCCESS)
+        rows = read_metrics(self.run.path) if validated and (self.run.path / "metrics.jsonl").exists() else []
+        first = next((row for row in rows if names.by_tag(row, names.VALIDATION, names.SUCCESS)), None)
+        return model_card(
+            self.config,
+            step=point.step,
+            train_seed=self.train_seed,
+            metrics=point.state["metrics"],
+            first=first if first and first["step"] < point.step else None,
+        )
 
     def preflight(self, validated: Sequence[Episode] = ()) -> None:
         """Say once what pays, with the model's episodes where it was validated; it warns and never stops a run."""

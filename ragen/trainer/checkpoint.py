@@ -1,6 +1,6 @@
 """Checkpoints: Hugging Face directories, safetensors and JSON; whole or not at all.
 
-    <root>/global_step_<N>/actor/    a directory that from_pretrained opens, and optimizer.safetensors
+    <root>/global_step_<N>/actor/    a directory that from_pretrained opens, optimizer.safetensors, a model card
     <root>/global_step_<N>/critic/   likewise, where there is a critic
     <root>/global_step_<N>/trainer_state.json, checksums.json
     <root>/latest_checkpointed_iteration.txt   N
@@ -24,6 +24,7 @@ from safetensors import SafetensorError
 from ragen.errors import ConfigError, FileError
 from ragen.files import read_object, read_text, value_at
 from ragen.tracking.rundir import write_atomic
+from ragen.trainer.card import CARD
 from ragen.trainer.checksums import write_checksums
 
 LATEST = "latest_checkpointed_iteration.txt"
@@ -109,9 +110,17 @@ def find_best(root: Path) -> Path | None:
 
 
 def save_checkpoint(
-    root: Path, step: int, roles: Mapping[str, Callable[[Path], None]], state: Mapping[str, Any] | None
+    root: Path,
+    step: int,
+    roles: Mapping[str, Callable[[Path], None]],
+    state: Mapping[str, Any] | None,
+    *,
+    cards: Mapping[str, str] | None = None,
 ) -> Path:
-    """Write a checkpoint; each role gets an empty folder of its own to write into. `state` None: weights only."""
+    """Write a checkpoint; each role gets an empty folder of its own to write into. `state` None: weights only.
+
+    `cards` are the model cards of roles that have one.
+    """
     final = root / f"global_step_{step}"
     temporary = root / f".global_step_{step}.{os.getpid()}.tmp"
     try:
@@ -119,6 +128,8 @@ def save_checkpoint(
             folder = temporary / role
             folder.mkdir(parents=True)
             write(folder)
+            if cards and role in cards:
+                (folder / CARD).write_text(cards[role], encoding="utf-8")
         if state is not None:
             (temporary / STATE).write_text(json.dumps(state, indent=2) + "\n")
         write_checksums(temporary)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
@@ -63,8 +63,13 @@ class Checkpointer:
         parts: Mapping[str, Stateful],
         played: PlayedLevels,
         start_step: int,
+        describe: Callable[[Point], str],
     ) -> None:
-        """`facts` are written into every checkpoint; `parts`: name in the state -> what is saved and loaded."""
+        """`facts` are written into every checkpoint; `parts`: name in the state -> what is saved and loaded.
+
+        `describe` writes the model card of the actor.
+        """
+        self.describe = describe
         self.config, self.workers, self.facts, self.parts = config, workers, facts, parts
         self.played, self.start_step, self.root = played, start_step, Path(config.default_local_dir)
         self.newest: Point | None = None
@@ -128,7 +133,13 @@ class Checkpointer:
         """Write a checkpoint and remove those that are too old."""
         if self.resumed is None or point.step != self.start_step:  # else its weights are there already
             state = point.state | {"played_levels": self.played.to_json(point.num_levels)}
-            save_checkpoint(self.root, point.step, savers(self.workers), state if saves_all(self.workers) else None)
+            save_checkpoint(
+                self.root,
+                point.step,
+                savers(self.workers),
+                state if saves_all(self.workers) else None,
+                cards={"actor": self.describe(point)},
+            )
         point.is_saved = True
         if self.best is not None and self.best["step"] == point.step:
             name_best(self.root, point.step)

@@ -47,6 +47,7 @@ def checkpointer(root: Path, *changes: str, value: int = 0, start_step: int = 0)
         parts={"counter": Counter(value)},
         played=PlayedLevels(),
         start_step=start_step,
+        describe=lambda point: f"card of step {point.step}\n",
     )
 
 

@@ -1,0 +1,145 @@
+"""The model card of a checkpoint: README.md beside the weights, as model hubs show it.
+
+It says what was trained, on what, with which seeds and versions, and what validation found. It holds no time and no
+path of this machine, so that a resumed run writes the same card as the uninterrupted one.
+"""
+
+from __future__ import annotations
+
+import json
+import platform
+from collections.abc import Mapping, Sequence
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+import ragen
+from ragen.config.load import to_dict
+from ragen.config.schema import Config
+from ragen.config.show import to_flow
+from ragen.files import flatten
+from ragen.models.resolve import HUB_NAME
+from ragen.tracking import names
+from ragen.tracking.validation import success_by_tag
+
+CARD = "README.md"
+MODES = {"sampled": names.VALIDATION, "greedy": names.GREEDY_VALIDATION}
+LOCAL = ("trainer.default_local_dir", "trainer.local_log_dir", "trainer.resume_from_path", "trainer.rollout_data_dir")
+"""Keys that hold paths of the machine, beside those of models and of validation data."""
+PACKAGES = ("torch", "transformers")
+
+
+def model_card(
+    config: Config, *, step: int, train_seed: int, metrics: Mapping[str, Any], first: Mapping[str, Any] | None
+) -> str:
+    """`metrics` are those of the checkpoint's step, `first` those of the first validation of the run."""
+    name = config.trainer.experiment_name
+    parts = [
+        front_matter(config),
+        f"# {name}, step {step}",
+        f"{base_model(config)}, trained for {step} steps by multi-turn reinforcement learning with RAGEN "
+        f"(`{config.algorithm.adv_estimator}`) to play {', '.join(tags(config))}.",
+        "## Results",
+        results(config, step, metrics, first),
+        "## Data",
+        data(config, train_seed),
+        "## Use",
+        "```bash\nragen eval FOLDER      # plays the validation levels of the run\nragen chat FOLDER\n```\n\n"
+        "`transformers.AutoModelForCausalLM.from_pretrained` opens it as well. Prompts follow the chat template of the "
+        "tokenizer.",
+        "## Licence",
+        "Not known to the program that wrote this card. The licence of the base model applies to what is derived from "
+        "it; write yours here, and as `license:` in the header, before you publish.",
+        "## Versions",
+        ", ".join([f"RAGEN {ragen.__version__}", f"Python {platform.python_version()}", *map(version_of, PACKAGES)])
+        + ".",
+        "## Configuration",
+        "Every key that is not a path of the machine.",
+        configuration(config),
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def front_matter(config: Config) -> str:
+    """What a hub reads; texts as JSON, which is YAML."""
+    lines = ["---", "library_name: transformers", "pipeline_tag: text-generation"]
+    if HUB_NAME.fullmatch(config.model_path) and not config.model_path.startswith("tiny/"):
+        lines.append(f"base_model: {json.dumps(config.model_path)}")
+    words = ["ragen", "reinforcement-learning", "multi-turn", *tags(config)]
+    return "\n".join([*lines, f"tags: {json.dumps(words, ensure_ascii=False)}", "---"])
+
+
+def base_model(config: Config) -> str:
+    """The model that training began with; a path is named by its end only."""
+    path = config.model_path
+    is_name = path.startswith("tiny") or HUB_NAME.fullmatch(path) is not None
+    return f"`{path if is_name else path.rstrip('/').rpartition('/')[2]}`"
+
+
+def tags(config: Config) -> list[str]:
+    return list(dict.fromkeys(config.es_manager.train.env_configs.tags))
+
+
+def results(config: Config, step: int, metrics: Mapping[str, Any], first: Mapping[str, Any] | None) -> str:
+    """A row per environment and way of replying, with 95 % intervals over levels."""
+    envs = config.es_manager.val.env_configs
+    levels = dict(zip(envs.tags, envs.n_groups, strict=True))
+    rows: list[Sequence[str]] = []
+    for mode, rollout in MODES.items():
+        before = success_by_tag(first or {}, levels, rollout=rollout)
+        for tag, found in success_by_tag(metrics, levels, rollout=rollout).items():
+            start = f"{before[tag].success:.2f}" if tag in before else ""
+            unseen = f"{found.unseen:.2f} ({found.num_unseen} levels)" if found.unseen is not None else ""
+            rows.append((tag, mode, start, f"{found.success:.2f}", unseen))
+    if not rows:
+        return f"Step {step} was not validated."
+    begun = f"step {first['step']}" if first else "before"
+    header = (
+        "environment",
+        "replies",
+        f"success, {begun}",
+        f"success, step {step}",
+        "on levels that training had not met",
+    )
+    note = (
+        f"Success on validation levels (seeds from {config.seed.val}), with 95 % intervals over levels; "
+        f"sampled at temperature {config.actor_rollout_ref.rollout.val_kwargs.temperature}."
+    )
+    return "\n".join([note, "", table_row(header), table_row(["---"] * len(header)), *map(table_row, rows)])
+
+
+def table_row(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def data(config: Config, train_seed: int) -> str:
+    """Where the episodes came from: environments with their options, and seeds."""
+    train = config.es_manager.train
+    lines = [
+        f"Episodes of its own: {train.env_groups} levels with {train.group_size} episodes each per step. Levels are "
+        f"made from seeds, in training from {train_seed} on, in validation from {config.seed.val} on.",
+        "",
+        table_row(("environment", "type", "options")),
+        table_row(["---"] * 3),
+    ]
+    for tag in tags(config):
+        entry = config.custom_envs[tag]
+        options = to_flow(dict(entry.env_config or {})).replace("|", "\\|")
+        lines.append(table_row((tag, entry.env_type, f"`{options}`")))
+    return "\n".join(lines)
+
+
+def configuration(config: Config) -> str:
+    """The resolved configuration, a key per line, without what belongs to the machine."""
+    kept = {
+        key: value
+        for key, value in flatten(to_dict(config)).items()
+        if not (key in LOCAL or key.endswith(("path", "_dir", "base_url")) or key.startswith("custom_envs"))
+    }
+    return "```yaml\n" + "\n".join(f"{key}: {to_flow(value)}" for key, value in sorted(kept.items())) + "\n```"
+
+
+def version_of(package: str) -> str:
+    try:
+        return f"{package} {version(package)}"
+    except PackageNotFoundError:
+        return f"{package} of unknown version"
