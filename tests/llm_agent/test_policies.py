@@ -7,6 +7,7 @@ import pytest
 from ragen.config import load_config
 from ragen.llm_agent.es_manager import EsManager
 from ragen.llm_agent.policies import STUCK, OutOfTime, has_solver, play_policy, play_replies, silence, until
+from ragen.types import Status
 
 LAKES = ["model_path=tiny", "es_manager.val.env_groups=60", "es_manager.val.env_configs.n_groups=[60]"]
 
@@ -73,3 +74,13 @@ def test_whether_there_is_a_solver_is_asked_on_a_level(monkeypatch):
     assert has_solver(environments, "FrozenLake")
     monkeypatch.setattr("ragen.llm_agent.es_manager.Seat.solve", lambda self: None)
     assert not has_solver(environments, "FrozenLake")
+
+
+@pytest.mark.parametrize("name", ["countdown", "sudoku", "game_2048", "guess_number", "sokoban_levels"])
+def test_the_budgets_of_a_shipped_configuration_are_enough_for_its_solver(name):
+    """Turns, actions and steps of each layer fit together, and every reply is one that the parser takes."""
+    config = load_config(name, ["es_manager.val.env_groups=12", "es_manager.val.group_size=1"])
+    environments = EsManager(config.es_manager.val, config.custom_envs)
+    episodes = play_policy(config, environments, noise=0.0, base_seed=config.seed.val)
+    assert [episode.status for episode in episodes] == [Status.SOLVED] * 12
+    assert not any(turn.is_invalid for episode in episodes for turn in episode.turns)

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import expect
 
+from ragen.env import make_env
 from ragen.tracking.episodes import read_episodes
 from ragen.tracking.rundir import RunDir
 from tests.view.browser.pages import Visitor, has_ink
@@ -232,3 +233,20 @@ def test_a_hostile_name_is_a_text_in_the_list(visitor: Visitor, hostile: str):
 def test_every_page_is_accessible_and_fits(browser, address: str, theme: str, width: int):
     with Visitor(browser, address, width=width, theme=theme) as visitor:
         visitor.expect_accessible(PAGES, "tbody tr, .turn, .member")
+
+
+@pytest.mark.parametrize(("env_type", "options", "size"), [("sudoku", {"size": 9}, 9), ("game_2048", {"size": 3}, 3)])
+def test_boards_of_numbers_are_drawn_and_read_aloud(
+    visitor: Visitor, runs: Path, env_type: str, options: dict, size: int
+):
+    env = make_env(env_type, options)
+    first = env.reset(3)
+    run = RunDir(write_run(runs / f"numbers-{env_type}"))
+    turns = [turn(observation=first)]
+    run.write_episodes("train_step_1", [episode(turns=turns, env_type=env_type, tag=env_type, final_observation=first)])
+    page = visitor.open(f"/run/0%2Fnumbers-{env_type}/episode/train_step_1/0")
+    board = page.get_by_role("img", name=re.compile(f"^Board of {size} rows with \\d+ numbers: "))
+    expect(board).to_be_visible()
+    assert board.locator(".cell").count() == size * size
+    assert "".join(board.locator(".cell-number").all_inner_texts()) == re.sub(r"r\d:|[\s.]", "", first)
+    assert visitor.overflow() <= 0
