@@ -6,7 +6,9 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 VLLM_VENV := .venv-vllm
 VLLM_INSTALLED := $(VLLM_VENV)/.installed
-EXTRAS := dev,plot,gym,models,lora,sft,wandb,tensorboard,ray,view
+EXTRAS := dev,plot,gym,models,lora,sft,wandb,tensorboard,ray,view,openenv
+ADAPTERS_VENV := .venv-adapters
+ADAPTERS_INSTALLED := $(ADAPTERS_VENV)/.installed
 ENV ?= frozen_lake
 # Files of tests that run at a time. They start processes of their own, so more than a few help little.
 WORKERS ?= $(shell n=$$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2); echo $$((n < 4 ? n : 4)))
@@ -20,7 +22,7 @@ export TOKENIZERS_PARALLELISM ?= false
 export HF_HUB_OFFLINE ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help install browser test test-slow test-oracle test-vllm lint types format demo bench bench-gpu model constraints clean
+.PHONY: help install browser test test-slow test-oracle test-vllm test-adapters lint types format demo bench bench-gpu model constraints clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -47,6 +49,15 @@ $(VLLM_INSTALLED): pyproject.toml Makefile
 	$(VLLM_VENV)/bin/python -m pip uninstall --quiet --yes torchvision torchaudio torchcodec triton
 	@touch $@
 
+# The packages whose environments we play pick versions of their own, and some build C code. torch is not needed.
+$(ADAPTERS_INSTALLED): pyproject.toml Makefile
+	$(check_python)
+	@test -x $(ADAPTERS_VENV)/bin/python || $(PYTHON) -m venv $(ADAPTERS_VENV)
+	$(ADAPTERS_VENV)/bin/python -m pip install --quiet reasoning-gym==0.1.25 textworld==1.7.0 \
+		minigrid==3.2.0 openenv==0.10.0 hydra-core omegaconf rich jinja2 'pytest>=8.4' 'pytest-timeout>=2.3' 'hypothesis>=6.100'
+	$(ADAPTERS_VENV)/bin/python -m pip install --quiet --no-deps -e .
+	@touch $@
+
 browser:  ## install Debian's chromium, in which the page of ragen view is tested (nothing to do where there is one)
 	@command -v chromium >/dev/null || { \
 		sudo=$$([ "$$(id -u)" = 0 ] || echo sudo); \
@@ -55,11 +66,11 @@ browser:  ## install Debian's chromium, in which the page of ragen view is teste
 
 test: export OMP_NUM_THREADS ?= 1
 test: $(INSTALLED)  ## run the fast tests, a file per core at a time (WORKERS=1: one after the other)
-	$(BIN)/python -m pytest -q -n $(WORKERS) --dist loadfile -m "not slow and not vllm and not gpu"
+	$(BIN)/python -m pytest -q -n $(WORKERS) --dist loadfile -m "not slow and not vllm and not gpu and not adapters"
 
 test-slow: export OMP_NUM_THREADS ?= 1
 test-slow: $(INSTALLED)  ## run the slow tests
-	$(BIN)/python -m pytest -q -m "slow and not vllm and not gpu"
+	$(BIN)/python -m pytest -q -m "slow and not vllm and not gpu and not adapters"
 
 test-oracle: export OMP_NUM_THREADS ?= 1
 test-oracle: $(INSTALLED)  ## compare the algorithms with verl's, installed into .oracle
@@ -69,6 +80,10 @@ test-oracle: $(INSTALLED)  ## compare the algorithms with verl's, installed into
 test-vllm: export OMP_NUM_THREADS ?= 1
 test-vllm: $(VLLM_INSTALLED)  ## compare vLLM's CPU build with the native engine, in .venv-vllm (2.5 GB)
 	$(VLLM_VENV)/bin/python -m pytest -q -m vllm tests/vllm
+
+test-adapters: export OMP_NUM_THREADS ?= 1
+test-adapters: $(ADAPTERS_INSTALLED)  ## play the environments of other packages, in .venv-adapters (1 GB)
+	$(ADAPTERS_VENV)/bin/python -m pytest -q -m adapters tests/env/adapters
 
 lint: $(INSTALLED)  ## check style and formatting
 	$(BIN)/ruff check .

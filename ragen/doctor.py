@@ -44,6 +44,10 @@ EXTRAS = {
     "lora": Extra(("peft",), "lora.rank: training adapters in place of all weights"),
     "sft": Extra(("pyarrow",), "sft.data_dir: demonstrations as parquet files"),
     "gym": Extra(("gymnasium",), "environments of Gymnasium"),
+    "openenv": Extra(("starlette", "uvicorn", "websockets"), "env_type openenv, ragen serve: OpenEnv's protocol"),
+    "reasoning_gym": Extra(("reasoning-gym",), "env_type reasoning_gym: generated questions with scorers"),
+    "textworld": Extra(("textworld",), "env_type textworld: generated text adventures"),
+    "minigrid": Extra(("gymnasium", "minigrid"), "env_type gymnasium with MiniGrid's and BabyAI's ids"),
     "models": Extra(("gguf",), "ragen models fetch and convert: quantized GGUF files"),
 }
 

@@ -47,6 +47,7 @@ COMMANDS = {
     "gradients": Command("print or draw the gradient analyses of a run"),
     "collapse": Command("draw how a run's reasoning depends on the prompt"),
     "list": Command("say what a configuration may name: environments, estimators, filters, losses, engines, trackers"),
+    "serve": Command("serve an environment by OpenEnv's protocol, for other trainers"),
     "config": Command("print the resolved configuration with a sentence per key"),
     "models": Command("list, fetch and convert models that need no hub"),
     "doctor": Command("say what is installed, what is missing and what it would give"),

@@ -26,6 +26,16 @@ REGISTRY: dict[str, str] = {
     "gymnasium": "ragen.env.gymnasium:GymnasiumEnv",
 }
 
+ADAPTERS: dict[str, str] = {
+    "gymnasium_text": "ragen.env.gymnasium:GymnasiumTextEnv",
+    "reasoning_gym": "ragen.env.reasoning_gym.env:ReasoningGymEnv",
+    "textworld": "ragen.env.textworld.env:TextWorldEnv",
+    "openenv": "ragen.env.openenv.env:OpenEnvEnv",
+}
+"""Environments of other packages, each behind an extra of its own (docs/adapters.md)."""
+
+REGISTRY |= ADAPTERS
+
 
 def register(env_type: str, target: str) -> None:
     """Add an environment type; `target` is "module:Class"."""

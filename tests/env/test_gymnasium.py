@@ -1,14 +1,18 @@
 """Gymnasium environments behind our interface, and the example that shows them."""
 
+import string
 import subprocess
 import sys
 from functools import partial
 from pathlib import Path
 
+import numpy as np
 import pytest
 import yaml
 
 pytest.importorskip("gymnasium")
+
+import gymnasium
 
 from ragen.env import StepResult, check_env, make_env
 from ragen.env.gymnasium import GymnasiumConfig, GymnasiumEnv
@@ -120,9 +124,61 @@ def test_a_method_that_is_overridden_needs_no_rule():
     assert Blackjack(GymnasiumConfig(env_id="Blackjack-v1")).actions == {0: "action 0", 1: "action 1"}
 
 
+def test_the_nearest_name_is_suggested():
+    with pytest.raises(ConfigError, match=r"Did you mean.*FrozenLake-v1"):
+        make_env("gymnasium", {"env_id": "FrozenLke-v1"})
+
+
+def test_dictionaries_become_lines():
+    env = make_env("gymnasium", {"env_id": "CartPole-v1"})
+    seen = {"at": np.array([1, 2]), "near": (np.int64(3), "x"), "deep": {"y": np.float64(0.5)}}
+    assert env.to_text(seen) == "at: [1, 2]\nnear: (3, 'x')\ndeep: {'y': 0.5}"
+
+
+class Parrot(gymnasium.Env):
+    """Texts in both directions: the word of the seed must be repeated."""
+
+    observation_space = gymnasium.spaces.Text(30, charset=string.printable)
+    action_space = gymnasium.spaces.Text(10, charset="abc")
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.word = "".join(self.np_random.choice(list("abc"), 4))
+        return f"Say {self.word}.", {}
+
+    def step(self, action):
+        return f"You said {action}.", float(action == self.word), True, False, {}
+
+
+def make_parrot(config: dict | None = None):
+    if "Parrot-v0" not in gymnasium.registry:
+        gymnasium.register("Parrot-v0", entry_point=Parrot)
+    return make_env("gymnasium_text", {"env_id": "Parrot-v0", "success": "reward >= 1", **(config or {})})
+
+
+def test_texts_may_be_actions():
+    env = make_parrot()
+    word = env.reset(3).removeprefix("Say ").rstrip(".")
+    assert env.step("xyz").info["action_is_valid"] == 0.0
+    result = env.step(word)
+    assert (result.observation, result.info["success"]) == (f"You said {word}.", 1.0)
+    check_env(make_parrot, seeds=range(3))
+
+
+def test_discrete_actions_are_no_texts():
+    with pytest.raises(ConfigError, match=r"expected a Text action space, got Discrete.*set env_type: gymnasium"):
+        make_env("gymnasium_text", {"env_id": "CartPole-v1"})
+
+
+def test_without_minigrid_the_install_command_is_given(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setitem(sys.modules, "minigrid", None)
+    with pytest.raises(MissingExtra, match=r"'MiniGrid-Empty-5x5-v0' needs MiniGrid.*\[minigrid\]"):
+        make_env("gymnasium", {"env_id": "MiniGrid-Empty-5x5-v0"})
+
+
 def test_without_gymnasium_the_install_command_is_given(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setitem(sys.modules, "gymnasium", None)
-    with pytest.raises(MissingExtra, match=r"pip install -e \.\[gym\]"):
+    with pytest.raises(MissingExtra, match=r"pip install -e '\.\[gym\]'"):
         make_env("gymnasium")
 
 

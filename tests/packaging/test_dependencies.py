@@ -15,6 +15,8 @@ ROOT = Path(__file__).parents[2]
 
 # In two halves, so that this file does not contain what it looks for.
 REGISTRY_HOSTS = ["pypi" + ".org", "pythonhosted" + ".org", "npmjs" + ".org", "download.pytorch" + ".org"]
+ELSEWHERE = {"vllm", "reasoning_gym", "textworld", "minigrid"}
+"""Extras that are tested in an environment of their own: `make test-vllm`, `make test-adapters`."""
 MACHINE_PATHS = ["/opt/" + "wheels", "/opt/" + "pypi"]
 
 
@@ -27,9 +29,9 @@ def pins() -> dict[str, str]:
 
 
 def declared() -> list[Requirement]:
-    """What the core and every extra but vllm ask for."""
+    """What the core and every extra ask for, but those that have an environment of their own."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    extras = {name: lines for name, lines in project["optional-dependencies"].items() if name != "vllm"}
+    extras = {name: lines for name, lines in project["optional-dependencies"].items() if name not in ELSEWHERE}
     return [Requirement(line) for lines in [project["dependencies"], *extras.values()] for line in lines]
 
 

@@ -1,0 +1,9 @@
+"""OpenEnv's protocol: any server as an environment (env.py), any environment as a server (server.py).
+
+Messages are JSON over a WebSocket (protocol.py), as the package openenv 0.10 writes and reads them. The package itself
+is not needed.
+"""
+
+from ragen.env.openenv.env import OpenEnvConfig, OpenEnvEnv
+
+__all__ = ["OpenEnvConfig", "OpenEnvEnv"]

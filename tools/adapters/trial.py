@@ -1,0 +1,18 @@
+"""What one process found out about a task."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+
+
+@dataclass(kw_only=True, slots=True)
+class Trial:
+    """A task on some seeds."""
+
+    texts: list[str] = field(default_factory=list)
+    """What another process must give alike."""
+    fault: str = ""
+    """Why the task cannot be used."""
+
+    def as_data(self) -> dict:
+        return asdict(self)
