@@ -39,7 +39,7 @@ export function filled(chart, table, axis) {
 // The sentences of a chart; many series need the first two only, the legend names the rest.
 export function notesOf(chart, glossary) {
   const known = [...new Set(chart.series.map((one) => glossary.get(one.name)).filter(Boolean))];
-  if (chart.isStacked || known.length > 3) {
+  if (known.length > 1 && (chart.isStacked || known.length > 3)) {
     return chart.series.map((one) => glossary.get(one.name) && `${capital(one.label)}: ${glossary.get(one.name)}`).filter(Boolean);
   }
   return known;
