@@ -22,7 +22,7 @@ export TOKENIZERS_PARALLELISM ?= false
 export HF_HUB_OFFLINE ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help install browser test test-slow test-oracle test-vllm test-adapters lint types format demo bench bench-gpu model constraints clean
+.PHONY: help install browser test test-slow test-oracle test-transformers test-vllm test-adapters lint types format demo bench bench-gpu model constraints clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -76,6 +76,12 @@ test-oracle: export OMP_NUM_THREADS ?= 1
 test-oracle: $(INSTALLED)  ## compare the algorithms with verl's, installed into .oracle
 	$(BIN)/python -m pip install -q --no-deps --target .oracle --upgrade verl==0.9.1
 	PYTHONPATH=.oracle $(BIN)/python -m pytest -q tests/algorithms/test_oracle.py
+
+test-transformers: export OMP_NUM_THREADS ?= 1
+test-transformers: $(INSTALLED)  ## chat, engine and learning with the newest transformers of the range, in .transformers
+	$(BIN)/python -m pip install -q --no-deps --target .transformers --upgrade transformers==5.22.2
+	PYTHONPATH=.transformers $(BIN)/python -m pytest -q -m "not slow and not gpu" tests/llm_agent/test_chat.py \
+		tests/engine/test_native_engine.py tests/modeling tests/learners
 
 test-vllm: export OMP_NUM_THREADS ?= 1
 test-vllm: $(VLLM_INSTALLED)  ## compare vLLM's CPU build with the native engine, in .venv-vllm (2.5 GB)

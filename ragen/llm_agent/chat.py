@@ -25,6 +25,9 @@ FALLBACK = re.compile(r"<0x[0-9A-F]{2}>")
 """Tokens for single bytes of characters without a token; any text may need them."""
 # Some templates print today's date; a fixed one keeps prompts the same every day.
 FIXED_DATE = "1 January 2025"
+# A macro hides the function of the same name; transformers 5.22 hands no functions on to templates. The line break
+# belongs to it: Jinja drops the one behind a block.
+FIXED_CLOCK = f"{{% macro strftime_now(format) %}}{FIXED_DATE}{{% endmacro %}}\n"
 
 
 class Chat:
@@ -165,8 +168,8 @@ class Chat:
                 tokenize=False,
                 add_generation_prompt=add_generation_prompt,
                 tools=list(tools) or None,
+                chat_template=FIXED_CLOCK + self.tokenizer.get_chat_template(tools=list(tools) or None),
                 date_string=FIXED_DATE,
-                strftime_now=lambda _: FIXED_DATE,
             )
         except Exception as error:  # a template may divide by zero as well as refuse
             roles = ", ".join(message["role"] for message in messages)
