@@ -16,6 +16,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from ragen.config.extensions import is_path
 from ragen.config.load import load_config, load_run_config, to_dict
 from ragen.config.schema import Config
 from ragen.engine.base import Completion, Engine, StopReason
@@ -40,6 +41,8 @@ IDLE_S = 3600.0
 """Seconds after which a level that nobody plays is given up."""
 LIMIT_S = 20.0
 """Longest time of a call into an environment, also where the tag allows more: somebody waits for it."""
+REMOTE = ("openenv",)
+"""Types of environments behind an address."""
 LARGEST_SEED = 2**53 - 1
 """What a browser counts to."""
 NO_TOKENS = Decoder(reason="A person writes no tokens.")
@@ -87,6 +90,18 @@ def describe(run: Path | None) -> dict[str, Any]:
     }
 
 
+def refuse_foreign(env_type: str, reward_function: str | None) -> None:
+    """What a run directory says neither loads code nor opens addresses here."""
+    for part in (env_type, reward_function):
+        if part is not None and is_path(part):
+            raise RagenError(
+                f"{part[:80]} is code that the run's configuration names, and this page loads none. From Python it can "
+                "be played: ragen.Agent, docs/python.md."
+            )
+    if env_type in REMOTE:
+        raise RagenError(f"Environments of the type {env_type} are asked over the network; this page asks nobody.")
+
+
 class Session:
     """One episode that is played turn by turn."""
 
@@ -95,6 +110,7 @@ class Session:
         spec = self.config.custom_envs.get(level.tag)
         if spec is None:
             raise NotThere(f"The configuration has no environment {level.tag[:80]!r}.")
+        refuse_foreign(spec.env_type, self.config.es_manager.reward_function)
         self.lock = threading.Lock()
         self.used_at = time.monotonic()
         limited = dataclasses.replace(

@@ -1,5 +1,6 @@
 """Levels that a person plays: the prompts of a rollout, what replies do, and how long a level waits for its player."""
 
+import sys
 import time
 from dataclasses import make_dataclass, replace
 
@@ -214,3 +215,25 @@ def test_tools_are_played_and_solved_as_well():
     assert (turn["executed"], turn["tool_result"], turn["role"]) == ([call], answer, "user")
     session.close()
     assert solve(level)["status"] == "solved"
+
+
+@pytest.mark.parametrize(
+    ("env_type", "reward_function", "reason"),
+    [
+        ("evil:Env", None, "this page loads none"),
+        ("frozen_lake", "evil:reward", "this page loads none"),
+        ("openenv", None, "this page asks nobody"),
+    ],
+)
+def test_a_run_directory_loads_no_code_and_opens_no_address(
+    client, run, tmp_path, monkeypatch, env_type, reward_function, reason
+):
+    (tmp_path / "evil.py").write_text("raise SystemExit('this must not be imported')")
+    monkeypatch.chdir(tmp_path)
+    stored = yaml.safe_load((run / "config.yaml").read_text())
+    stored["custom_envs"]["FrozenLake"] |= {"env_type": env_type, "env_config": {}}
+    stored["es_manager"]["reward_function"] = reward_function
+    (run / "config.yaml").write_text(yaml.safe_dump(stored))
+    answer = post(client, "start", run="0/a", tag="FrozenLake", seed=3)
+    assert (answer.status_code, reason in answer.json()["error"]) == (400, True)
+    assert "evil" not in sys.modules
