@@ -199,11 +199,12 @@ def test_the_core_is_enough_to_play_and_train(core, tmp_path):
     shown = run(core, tmp_path, "demo --levels 4 trainer.total_training_steps=1 trainer.test_freq=1")
     assert "will not be drawn" in shown and "pip install 'ragen-agents[plot]'" in shown
     assert "FrozenLake, sampled: success" in shown
+    two_gpus = """system.CUDA_VISIBLE_DEVICES="'0,1'" """
     asked = {
         "plot checkpoints/ragen/first": "plot",
         "view": "view",
         "train --config-name quickstart_bandit trainer.logger=[console,wandb]": "wandb",
-        "train --config-name quickstart_bandit trainer.n_gpus_per_node=2 system.CUDA_VISIBLE_DEVICES=[0,1]": "ray",
+        f"train --config-name quickstart_bandit trainer.n_gpus_per_node=2 {two_gpus}": "ray",
     }
     for line, extra in asked.items():
         result = start(core, tmp_path, line)
