@@ -53,7 +53,7 @@ $(VLLM_INSTALLED): pyproject.toml Makefile
 $(ADAPTERS_INSTALLED): pyproject.toml Makefile
 	$(check_python)
 	@test -x $(ADAPTERS_VENV)/bin/python || $(PYTHON) -m venv $(ADAPTERS_VENV)
-	$(ADAPTERS_VENV)/bin/python -m pip install --quiet reasoning-gym==0.1.25 textworld==1.7.0 \
+	$(ADAPTERS_VENV)/bin/python -m pip install --quiet reasoning-gym==0.1.25 textarena==0.7.4 textworld==1.7.0 \
 		minigrid==3.2.0 openenv==0.10.0 hydra-core omegaconf rich jinja2 'pytest>=8.4' 'pytest-timeout>=2.3' 'hypothesis>=6.100'
 	$(ADAPTERS_VENV)/bin/python -m pip install --quiet --no-deps -e .
 	@touch $@

@@ -46,6 +46,7 @@ EXTRAS = {
     "gym": Extra(("gymnasium",), "environments of Gymnasium"),
     "openenv": Extra(("starlette", "uvicorn", "websockets"), "env_type openenv, ragen serve: OpenEnv's protocol"),
     "reasoning_gym": Extra(("reasoning-gym",), "env_type reasoning_gym: generated questions with scorers"),
+    "textarena": Extra(("textarena",), "env_type textarena: games for one player"),
     "textworld": Extra(("textworld",), "env_type textworld: generated text adventures"),
     "minigrid": Extra(("gymnasium", "minigrid"), "env_type gymnasium with MiniGrid's and BabyAI's ids"),
     "models": Extra(("gguf",), "ragen models fetch and convert: quantized GGUF files"),

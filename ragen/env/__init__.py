@@ -7,8 +7,8 @@ board.py, bits.py, picture.py   boards of cells: FrozenLake and Sokoban
 arms.py                         one pull of a named arm: the two bandits
 arithmetic.py                   expressions that a model wrote, walked and never evaluated: Countdown, the calculator
 gymnasium.py, success_rule.py   Gymnasium environments, and minigrid.py for MiniGrid's boards
-reasoning_gym, textworld,
-openenv                         adapters to other packages; survey.py and shared_random.py serve them
+reasoning_gym, textarena,
+textworld, openenv              adapters to other packages; survey.py and shared_random.py serve them
 boundary.py                     calls into environments that others wrote; only checked values come back
 
 One more environment: a folder with env.py (a config dataclass with defaults, and `reset`, `step`, `render`, `actions`),

@@ -29,6 +29,7 @@ REGISTRY: dict[str, str] = {
 ADAPTERS: dict[str, str] = {
     "gymnasium_text": "ragen.env.gymnasium:GymnasiumTextEnv",
     "reasoning_gym": "ragen.env.reasoning_gym.env:ReasoningGymEnv",
+    "textarena": "ragen.env.textarena.env:TextArenaEnv",
     "textworld": "ragen.env.textworld.env:TextWorldEnv",
     "openenv": "ragen.env.openenv.env:OpenEnvEnv",
 }

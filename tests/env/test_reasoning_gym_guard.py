@@ -51,6 +51,7 @@ def test_nothing_that_does_more_than_name_a_value_gets_through(name: str, text: 
         ("binary_matrix", "[[0, 0], [1, 0]]"),
         ("n_queens", "_ Q _ _\n_ _ _ Q\nQ _ _ _\n_ _ Q _"),
         ("string_insertion", '["A", "B"]'),
+        ("string_insertion", "DACEDDCDCEBEBCBAE"),
         ("complex_arithmetic", "-3.0 - 12.0i"),
         ("basic_arithmetic", "any text that is compared, __import__ too"),
     ],

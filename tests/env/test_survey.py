@@ -9,6 +9,7 @@ import pytest
 
 from ragen.env.reasoning_gym.env import SURVEY as TASKS
 from ragen.env.survey import Survey, read_survey, shown
+from ragen.env.textarena.env import SURVEY as GAMES
 from ragen.errors import ConfigError
 
 SMALL = Survey(package="puzzles", version="1.2", allowed=("maze", "chess"), refused={"lotto": "it needs the network"})
@@ -47,15 +48,16 @@ def test_the_generators_whose_own_answers_score_0_are_refused():
 
 
 def test_no_name_is_both():
-    assert not set(TASKS.allowed) & set(TASKS.refused)
-    assert list(TASKS.allowed) == sorted(TASKS.allowed)
+    for survey in (TASKS, GAMES):
+        assert not set(survey.allowed) & set(survey.refused)
+        assert list(survey.allowed) == sorted(survey.allowed)
 
 
 def test_the_adapters_are_imported_without_their_packages():
     code = (
-        "import sys, ragen.env.reasoning_gym, ragen.env.textworld, ragen.env.openenv, "
+        "import sys, ragen.env.reasoning_gym, ragen.env.textarena, ragen.env.textworld, ragen.env.openenv, "
         "ragen.env.gymnasium\n"
-        "heavy = {'numpy', 'reasoning_gym', 'textworld', 'websockets', 'starlette', 'gymnasium'}\n"
+        "heavy = {'numpy', 'reasoning_gym', 'textarena', 'textworld', 'websockets', 'starlette', 'gymnasium'}\n"
         "print(heavy & set(sys.modules))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
@@ -65,5 +67,6 @@ def test_the_adapters_are_imported_without_their_packages():
 def test_the_page_says_what_works_and_what_does_not():
     page = (Path(__file__).parents[2] / "docs" / "adapters.md").read_text()
     assert f"{len(TASKS.allowed)} of {len(TASKS.allowed) + len(TASKS.refused)} generators" in page
-    missing = [name for name in TASKS.refused if name not in page]
+    assert f"{len(GAMES.allowed)} of {len(GAMES.allowed) + len(GAMES.refused)} ids" in page
+    missing = [name for name in (*TASKS.refused, *GAMES.allowed) if name not in page]
     assert not missing

@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[2]
 
 # In two halves, so that this file does not contain what it looks for.
 REGISTRY_HOSTS = ["pypi" + ".org", "pythonhosted" + ".org", "npmjs" + ".org", "download.pytorch" + ".org"]
-ELSEWHERE = {"vllm", "reasoning_gym", "textworld", "minigrid"}
+ELSEWHERE = {"vllm", "reasoning_gym", "textarena", "textworld", "minigrid"}
 """Extras that are tested in an environment of their own: `make test-vllm`, `make test-adapters`."""
 MACHINE_PATHS = ["/opt/" + "wheels", "/opt/" + "pypi"]
 

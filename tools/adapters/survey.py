@@ -16,12 +16,13 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from tools.adapters import reasoning_gym_tasks
+from tools.adapters import reasoning_gym_tasks, textarena_games
 from tools.adapters.trial import Trial
 
 ROOT = Path(__file__).parents[2]
 SURVEYS: dict[str, tuple[str, str, Callable[[], dict[str, Trial]]]] = {
     "reasoning_gym": ("reasoning-gym", "ragen/env/reasoning_gym/tasks.json", reasoning_gym_tasks.try_all),
+    "textarena": ("textarena", "ragen/env/textarena/games.json", textarena_games.try_all),
 }
 """Package -> its name for pip, the file, and what tries its tasks."""
 SALTS = ("1", "2")

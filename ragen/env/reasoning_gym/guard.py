@@ -55,6 +55,8 @@ def check_literal(text: str) -> None:
         tree = ast.parse(text.strip(), mode="eval")
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return  # `eval` fails on it just as well, and the scorer expects that
+    if isinstance(tree.body, ast.Name):
+        return  # one word, as answers to string_insertion are: to name something does nothing
     for node in ast.walk(tree.body):
         if not isinstance(node, ast.List | ast.Tuple | ast.Constant | ast.Load | ast.UnaryOp | ast.USub):
             raise Refused("it holds more than lists of numbers and texts")
