@@ -9,6 +9,8 @@ VLLM_INSTALLED := $(VLLM_VENV)/.installed
 EXTRAS := dev,plot,gym,models,lora,sft,wandb,tensorboard,ray,view,openenv
 ADAPTERS_VENV := .venv-adapters
 ADAPTERS_INSTALLED := $(ADAPTERS_VENV)/.installed
+DOCS_VENV := .venv-docs
+DOCS_INSTALLED := $(DOCS_VENV)/.installed
 ENV ?= frozen_lake
 # Files of tests that run at a time. They start processes of their own, so more than a few help little.
 WORKERS ?= $(shell n=$$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2); echo $$((n < 4 ? n : 4)))
@@ -22,7 +24,7 @@ export TOKENIZERS_PARALLELISM ?= false
 export HF_HUB_OFFLINE ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help install browser test test-slow test-oracle test-transformers test-vllm test-adapters lint types format demo bench bench-gpu model constraints clean
+.PHONY: help install browser test test-slow test-oracle test-transformers test-vllm test-adapters lint types format docs demo bench bench-gpu model constraints clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -58,6 +60,15 @@ $(ADAPTERS_INSTALLED): pyproject.toml Makefile
 	$(ADAPTERS_VENV)/bin/python -m pip install --quiet --no-deps -e .
 	@touch $@
 
+# The reference is read from the source, so RAGEN and torch are not installed: the list of the extra is enough.
+$(DOCS_INSTALLED): pyproject.toml Makefile
+	$(check_python)
+	@test -x $(DOCS_VENV)/bin/python || $(PYTHON) -m venv $(DOCS_VENV)
+	@$(DOCS_VENV)/bin/python -c 'import tomllib; project = tomllib.load(open("pyproject.toml", "rb"))["project"]; \
+		print(*project["optional-dependencies"]["docs"], sep="\n")' > $(DOCS_VENV)/requirements.txt
+	$(DOCS_VENV)/bin/python -m pip install --quiet -r $(DOCS_VENV)/requirements.txt
+	@touch $@
+
 browser:  ## install Debian's chromium, in which the page of ragen view is tested (nothing to do where there is one)
 	@command -v chromium >/dev/null || { \
 		sudo=$$([ "$$(id -u)" = 0 ] || echo sudo); \
@@ -69,7 +80,7 @@ test: $(INSTALLED)  ## run the fast tests, a file per core at a time (WORKERS=1:
 	$(BIN)/python -m pytest -q -n $(WORKERS) --dist loadfile -m "not slow and not vllm and not gpu and not adapters"
 
 test-slow: export OMP_NUM_THREADS ?= 1
-test-slow: $(INSTALLED)  ## run the slow tests
+test-slow: $(INSTALLED) $(DOCS_INSTALLED)  ## run the slow tests
 	$(BIN)/python -m pytest -q -m "slow and not vllm and not gpu and not adapters"
 
 test-oracle: export OMP_NUM_THREADS ?= 1
@@ -102,6 +113,10 @@ format: $(INSTALLED)  ## repair style and formatting
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
+# Not --quiet: mkdocs then counts no warnings, and --strict lets every broken link pass.
+docs: $(DOCS_INSTALLED)  ## build the documentation as a site: open site/index.html; a broken link is an error
+	NO_MKDOCS_2_WARNING=1 $(DOCS_VENV)/bin/mkdocs build --strict
+
 demo: export OMP_NUM_THREADS ?= 2
 demo: $(INSTALLED)  ## play the embedded models, train one (ENV=frozen_lake, bandit or sokoban), draw its curve
 	$(BIN)/ragen demo --env $(ENV)
@@ -132,5 +147,5 @@ constraints:  ## pin the newest versions that fit pyproject.toml (on Python 3.11
 	rm -rf $(SCRATCH)
 
 clean:  ## remove caches and build outputs; runs and .venv stay
-	rm -rf build dist *.egg-info .pytest_cache .ruff_cache .hypothesis
+	rm -rf build dist site *.egg-info .pytest_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -not -path './$(VENV)*' -prune -exec rm -rf {} +

@@ -20,11 +20,12 @@ def load_config(
 ) -> Config:
     """The typed, checked, frozen configuration `name`, with values changed.
 
-    An override is a word as on the command line, or a dictionary from dotted keys to values:
+    An override is a word as on the command line, or a dictionary from dotted keys to values.
 
-    >>> config = load_config("quickstart", "trainer.test_freq=5", {"seed.train": 7, "trainer.logger": ["console"]})
-    >>> config.trainer.test_freq, config.seed.train, config.trainer.logger
-    (5, 7, ('console',))
+    Examples:
+        >>> config = load_config("quickstart", "trainer.test_freq=5", {"seed.train": 7, "trainer.logger": []})
+        >>> config.trainer.test_freq, config.seed.train, config.trainer.logger
+        (5, 7, ())
 
     Args:
         name: A file of `config/` without its suffix; `ragen config --config-name NAME` prints it.

@@ -20,9 +20,10 @@ Record = dict[str, Any]
 def load_run(path: str | Path) -> Run:
     """A run directory of training, evaluation or supervised training, whether it has ended or not.
 
-    >>> run = load_run("checkpoints/ragen/first")                                      # doctest: +SKIP
-    >>> run.status["state"], run.metrics[-1]["step"], len(run.episodes("val"))         # doctest: +SKIP
-    ('finished', 50, 1536)
+    Examples:
+        >>> run = load_run("checkpoints/ragen/first")                                      # doctest: +SKIP
+        >>> run.status["state"], run.metrics[-1]["step"], len(run.episodes("val"))         # doctest: +SKIP
+        ('finished', 50, 1536)
     """
     path = Path(path)
     if not (path / "config.yaml").is_file():

@@ -42,8 +42,10 @@ ESTIMATORS: dict[str, Estimator] = {
 def needs(*names: Need) -> Callable[[F], F]:
     """Declares what an estimator of one's own reads besides rewards: `values` of a critic, `turns`, or both.
 
-    @needs("values")
-    def mine(token_rewards, mask, values): ...
+    It stands above the function:
+
+        @needs("values")
+        def mine(token_rewards, mask, values): ...
     """
     if unknown := set(names) - set(get_args(Need)):
         raise ValueError(f"needs({', '.join(map(repr, names))}): {unknown} is unknown; there are {get_args(Need)}.")

@@ -21,8 +21,10 @@ if TYPE_CHECKING:
 class StepResult:
     """What one action did. Its end is told as `terminated` and `truncated`, or as `is_done` alone.
 
-    StepResult(observation="won", reward=1.0, terminated=True).is_done -> True
-    StepResult(observation="won", reward=1.0, is_done=True).terminated -> True
+    Each form gives the other:
+
+        StepResult(observation="won", reward=1.0, terminated=True).is_done -> True
+        StepResult(observation="won", reward=1.0, is_done=True).terminated -> True
     """
 
     observation: str

@@ -15,8 +15,10 @@ ROOT = Path(__file__).parents[2]
 
 # In two halves, so that this file does not contain what it looks for.
 REGISTRY_HOSTS = ["pypi" + ".org", "pythonhosted" + ".org", "npmjs" + ".org", "download.pytorch" + ".org"]
-ELSEWHERE = {"vllm", "reasoning_gym", "textarena", "textworld", "minigrid"}
-"""Extras that are tested in an environment of their own: `make test-vllm`, `make test-adapters`."""
+ELSEWHERE = {"vllm", "reasoning_gym", "textarena", "textworld", "minigrid", "docs"}
+"""Extras that have an environment of their own: `make test-vllm`, `make test-adapters`, `make docs`."""
+OF_THE_REPOSITORY = {"dev", "docs"}
+"""Extras that are of no use without the repository."""
 MACHINE_PATHS = ["/opt/" + "wheels", "/opt/" + "pypi"]
 
 
@@ -75,7 +77,7 @@ def test_the_doctor_knows_every_dependency_and_extra():
     assert {canonicalize_name(name) for name in CORE} == {
         canonicalize_name(Requirement(line).name) for line in project["dependencies"]
     }
-    extras = {name: lines for name, lines in project["optional-dependencies"].items() if name != "dev"}
+    extras = {name: lines for name, lines in project["optional-dependencies"].items() if name not in OF_THE_REPOSITORY}
     known = {name: set(map(canonicalize_name, extra.packages)) for name, extra in EXTRAS.items()}
     asked = {name: {canonicalize_name(Requirement(line).name) for line in lines} for name, lines in extras.items()}
     assert known == asked, "EXTRAS of ragen/doctor.py says what each extra brings and what it gives"
