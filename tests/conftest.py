@@ -15,7 +15,10 @@ for name, value in {
 }.items():
     os.environ.setdefault(name, value)
 
+from collections.abc import Iterator  # noqa: E402
 from contextlib import suppress  # noqa: E402
+
+import pytest  # noqa: E402
 
 with suppress(ImportError):  # the GPU machine has pytest alone
     from hypothesis import settings
@@ -23,3 +26,14 @@ with suppress(ImportError):  # the GPU machine has pytest alone
     # A shared machine stalls now and then, so an example's duration says nothing about the code.
     settings.register_profile("ragen", deadline=None)
     settings.load_profile("ragen")
+
+
+@pytest.fixture(autouse=True)
+def devices_of_the_machine() -> Iterator[None]:
+    """A training in this process names its GPUs in the environment, where those of the next test would see them."""
+    before = os.environ.get("CUDA_VISIBLE_DEVICES")
+    yield
+    if before is None:
+        os.environ.pop("CUDA_VISIBLE_DEVICES", None)
+    else:
+        os.environ["CUDA_VISIBLE_DEVICES"] = before

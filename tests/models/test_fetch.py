@@ -88,7 +88,7 @@ def test_a_place_that_cannot_be_written_is_a_clear_error(registry: ToyRegistry, 
 
 def test_a_missing_extra_is_named_before_the_download(registry: ToyRegistry, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setitem(CATALOGUE, NAME, dataclasses.replace(registry.entry, needs=("no_such_module",)))
-    with pytest.raises(MissingExtra, match=r"pip install -e \.\[models\]"):
+    with pytest.raises(MissingExtra, match=r"pip install -e '\.\[models\]'"):
         fetch_model(NAME)
     assert registry.num_downloads == 0
 

@@ -117,7 +117,7 @@ def test_quantized_tensors_need_the_extra(tmp_path: Path, monkeypatch: pytest.Mo
     if importlib.util.find_spec("gguf") is not None:  # one block: a scale of 1.0 in float16, then 32 whole numbers
         assert open_gguf([path]).read("w").tolist() == [[float(number) for number in range(32)]]
     monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
-    with pytest.raises(MissingExtra, match=r"q\.gguf holds quantized weights.*pip install -e \.\[models\]"):
+    with pytest.raises(MissingExtra, match=r"q\.gguf holds quantized weights.*pip install -e '\.\[models\]'"):
         open_gguf([path])
 
 

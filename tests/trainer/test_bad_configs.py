@@ -117,7 +117,7 @@ def test_help_is_kind(capsys):
     with pytest.raises(SystemExit) as end:
         main(["train", "--help"])
     assert end.value.code == 0
-    assert "python train.py" in capsys.readouterr().out
+    assert "usage: ragen train" in capsys.readouterr().out
 
 
 STATES = {
