@@ -11,6 +11,8 @@ ADAPTERS_VENV := .venv-adapters
 ADAPTERS_INSTALLED := $(ADAPTERS_VENV)/.installed
 DOCS_VENV := .venv-docs
 DOCS_INSTALLED := $(DOCS_VENV)/.installed
+TRACKERS_VENV := .venv-trackers
+TRACKERS_INSTALLED := $(TRACKERS_VENV)/.installed
 ENV ?= frozen_lake
 # Files of tests that run at a time. They start processes of their own, so more than a few help little.
 WORKERS ?= $(shell n=$$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2); echo $$((n < 4 ? n : 4)))
@@ -24,7 +26,7 @@ export TOKENIZERS_PARALLELISM ?= false
 export HF_HUB_OFFLINE ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help install browser test test-slow test-oracle test-transformers test-vllm test-adapters lint types format docs demo bench bench-gpu model constraints clean
+.PHONY: help install browser test test-slow test-oracle test-transformers test-vllm test-adapters test-trackers lint types format docs demo bench bench-gpu model constraints clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -69,6 +71,15 @@ $(DOCS_INSTALLED): pyproject.toml Makefile
 	$(DOCS_VENV)/bin/python -m pip install --quiet -r $(DOCS_VENV)/requirements.txt
 	@touch $@
 
+# Trackers that bring many packages; torch is not needed.
+$(TRACKERS_INSTALLED): pyproject.toml Makefile
+	$(check_python)
+	@test -x $(TRACKERS_VENV)/bin/python || $(PYTHON) -m venv $(TRACKERS_VENV)
+	$(TRACKERS_VENV)/bin/python -m pip install --quiet mlflow-skinny==3.17.2 sqlalchemy alembic trackio==0.43.0 \
+		hydra-core omegaconf rich jinja2 'pytest>=8.4' 'pytest-timeout>=2.3'
+	$(TRACKERS_VENV)/bin/python -m pip install --quiet --no-deps -e .
+	@touch $@
+
 browser:  ## install Debian's chromium, in which the page of ragen view is tested (nothing to do where there is one)
 	@command -v chromium >/dev/null || { \
 		sudo=$$([ "$$(id -u)" = 0 ] || echo sudo); \
@@ -101,6 +112,9 @@ test-vllm: $(VLLM_INSTALLED)  ## compare vLLM's CPU build with the native engine
 test-adapters: export OMP_NUM_THREADS ?= 1
 test-adapters: $(ADAPTERS_INSTALLED)  ## play the environments of other packages, in .venv-adapters (1 GB)
 	$(ADAPTERS_VENV)/bin/python -m pytest -q -m adapters tests/env/adapters
+
+test-trackers: $(TRACKERS_INSTALLED)  ## log to MLflow and Trackio, in .venv-trackers (350 MB)
+	$(TRACKERS_VENV)/bin/python -m pytest -q tests/tracking/test_mlflow_tracker.py tests/tracking/test_trackio_tracker.py
 
 lint: $(INSTALLED)  ## check style and formatting
 	$(BIN)/ruff check .

@@ -39,6 +39,8 @@ EXTRAS = {
     "view": Extra(("sse-starlette", "starlette", "uvicorn"), "ragen view, the live page"),
     "wandb": Extra(("wandb",), "trainer.logger=[console,wandb], the default of base"),
     "tensorboard": Extra(("tensorboard",), "trainer.logger=[console,tensorboard]"),
+    "mlflow": Extra(("alembic", "mlflow-skinny", "sqlalchemy"), "trainer.logger=[console,mlflow]"),
+    "trackio": Extra(("trackio",), "trainer.logger=[console,trackio]"),
     "ray": Extra(("ray",), "training on several GPUs and machines, parallel sweeps"),
     "vllm": Extra(("vllm",), "actor_rollout_ref.rollout.name=vllm, an engine for large models on GPUs"),
     "lora": Extra(("peft",), "lora.rank: training adapters in place of all weights"),

@@ -11,7 +11,7 @@ from ragen.config.bounds import Count, CountOrZero, Name, NotNegative, Positive,
 from ragen.config.estimators import ESTIMATORS, Need, declaration
 from ragen.config.extensions import Choice
 
-TRACKERS = ("console", "wandb", "tensorboard")
+TRACKERS = ("console", "wandb", "tensorboard", "mlflow", "trackio")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

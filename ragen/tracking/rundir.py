@@ -6,7 +6,8 @@
     episodes/*.jsonl.gz   one line per episode: chat messages, token ids, log-probs, rewards, metadata (episodes.py)
     preflight.json    what a silent agent, a random one, the solver and the first model earn
     status.json       how the run ended and why
-    wandb/, tensorboard/, trackers/   what trackers write, where they are on; those of one's own below trackers/
+    wandb/, tensorboard/, mlflow/, trackio/   what trackers write, where they are on
+    trackers/         what those of one's own write
 
 Files appear whole: they are written beside their place and then moved into it. Lines are appended one at a time.
 """

@@ -24,8 +24,10 @@ from ragen.config.extensions import entry_points, is_path, load, refuse, unknown
 from ragen.config.schema import Config
 from ragen.errors import ConfigError, MissingExtra, RagenError, install_command
 from ragen.tracking.console_tracker import ConsoleTracker
+from ragen.tracking.mlflow_tracker import MlflowTracker
 from ragen.tracking.rundir import RunDir, State
 from ragen.tracking.tensorboard_tracker import TensorboardTracker
+from ragen.tracking.trackio_tracker import TrackioTracker
 from ragen.tracking.wandb_tracker import WandbTracker
 
 logger = logging.getLogger(__name__)
@@ -69,11 +71,13 @@ TRACKERS: dict[str, Callable[[RunFacts], Tracker]] = {
     "console": console,
     "wandb": WandbTracker,
     "tensorboard": TensorboardTracker,
+    "mlflow": MlflowTracker,
+    "trackio": TrackioTracker,
 }
 """Name -> what makes the tracker; `ragen list trackers` shows the first line of its docstring."""
 KEY = "trainer.logger"
 METHODS = ("log", "log_table", "close")
-EXTRAS = ("wandb", "tensorboard")
+EXTRAS = ("wandb", "tensorboard", "mlflow", "trackio")
 """Trackers that need a package, which the extra of the same name brings."""
 
 
@@ -113,9 +117,9 @@ class Trackers:
     def __init__(self, config: Config, run: RunDir, *, total_steps: int, resumed_step: int | None) -> None:
         """Wrong names and missing packages raise here.
 
-        `resumed_step` is the step of the loaded checkpoint: what was logged after it is dropped and W&B continues
-        the same run. None starts anew, with a new W&B run; `metrics.jsonl` of a former run in the same folder is
-        moved to metrics.dropped.jsonl.
+        `resumed_step` is the step of the loaded checkpoint: what was logged after it is dropped and trackers
+        continue the same run. None starts anew, with new runs of the trackers; `metrics.jsonl` of a former run in the
+        same folder is moved to metrics.dropped.jsonl.
         """
         check_names(config.trainer.logger)
         self.run = run

@@ -24,6 +24,8 @@ OWN_NAMES = (
     "episodes",
     "wandb",
     "tensorboard",
+    "mlflow",
+    "trackio",
     TRACKERS_FOLDER,
     "learning_curve.png",
     "collapse.png",

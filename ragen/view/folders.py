@@ -15,7 +15,20 @@ DEFAULTS = ("checkpoints", "results", "logs", "model_saving")
 """Where runs lie when no folder is given."""
 MARKS = frozenset({"status.json", "metrics.jsonl"})
 """A folder with one of these is a run."""
-NOT_RUNS = frozenset({"episodes", "tables", "wandb", "tensorboard", "actor", "critic", "node_modules", "__pycache__"})
+NOT_RUNS = frozenset(
+    {
+        "episodes",
+        "tables",
+        "wandb",
+        "tensorboard",
+        "mlflow",
+        "trackio",
+        "actor",
+        "critic",
+        "node_modules",
+        "__pycache__",
+    }
+)
 """Folders in which no run begins."""
 FRESH_S = 1.0
 """How long a look at the folders counts."""

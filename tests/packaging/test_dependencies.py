@@ -15,8 +15,8 @@ ROOT = Path(__file__).parents[2]
 
 # In two halves, so that this file does not contain what it looks for.
 REGISTRY_HOSTS = ["pypi" + ".org", "pythonhosted" + ".org", "npmjs" + ".org", "download.pytorch" + ".org"]
-ELSEWHERE = {"vllm", "reasoning_gym", "textarena", "textworld", "minigrid", "docs"}
-"""Extras that have an environment of their own: `make test-vllm`, `make test-adapters`, `make docs`."""
+ELSEWHERE = {"vllm", "reasoning_gym", "textarena", "textworld", "minigrid", "mlflow", "trackio", "docs"}
+"""Extras that have an environment of their own: `make test-vllm`, `test-adapters`, `test-trackers`, `docs`."""
 OF_THE_REPOSITORY = {"dev", "docs"}
 """Extras that are of no use without the repository."""
 MACHINE_PATHS = ["/opt/" + "wheels", "/opt/" + "pypi"]

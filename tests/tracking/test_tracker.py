@@ -83,7 +83,7 @@ def test_an_unknown_tracker_is_an_error_with_a_suggestion(tmp_path):
         some_trackers(tmp_path, "tensorbord")
 
 
-@pytest.mark.parametrize("name", ["wandb", "tensorboard"])
+@pytest.mark.parametrize("name", module.EXTRAS)
 def test_a_missing_package_is_an_error_with_the_install_command(tmp_path, monkeypatch, name):
     monkeypatch.setattr(module.importlib.util, "find_spec", lambda package: None)
     with pytest.raises(MissingExtra, match=rf"pip install -e '\.\[{name}\]'"):
