@@ -47,7 +47,7 @@ EXTRAS = {
     "sft": Extra(("pyarrow",), "sft.data_dir: demonstrations as parquet files"),
     "gym": Extra(("gymnasium",), "environments of Gymnasium"),
     "openenv": Extra(("starlette", "uvicorn", "websockets"), "env_type openenv, ragen serve: OpenEnv's protocol"),
-    "reasoning_gym": Extra(("reasoning-gym",), "env_type reasoning_gym: generated questions with scorers"),
+    "reasoning-gym": Extra(("reasoning-gym",), "env_type reasoning_gym: generated questions with scorers"),
     "textarena": Extra(("textarena",), "env_type textarena: games for one player"),
     "textworld": Extra(("textworld",), "env_type textworld: generated text adventures"),
     "minigrid": Extra(("gymnasium", "minigrid"), "env_type gymnasium with MiniGrid's and BabyAI's ids"),

@@ -25,5 +25,5 @@ def test_a_mistake_is_named_without_the_package(config: dict, message: str):
 
 def test_without_the_package_the_install_command_is_given(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setitem(sys.modules, "reasoning_gym", None)
-    with pytest.raises(MissingExtra, match=r"'countdown' needs reasoning-gym.*pip install -e '\.\[reasoning_gym\]'"):
+    with pytest.raises(MissingExtra, match=r"'countdown' needs reasoning-gym.*pip install -e '\.\[reasoning-gym\]'"):
         make_env("reasoning_gym", {"name": "countdown"})

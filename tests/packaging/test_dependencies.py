@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[2]
 
 # In two halves, so that this file does not contain what it looks for.
 REGISTRY_HOSTS = ["pypi" + ".org", "pythonhosted" + ".org", "npmjs" + ".org", "download.pytorch" + ".org"]
-ELSEWHERE = {"vllm", "reasoning_gym", "textarena", "textworld", "minigrid", "mlflow", "trackio", "docs"}
+ELSEWHERE = {"vllm", "reasoning-gym", "textarena", "textworld", "minigrid", "mlflow", "trackio", "docs"}
 """Extras that have an environment of their own: `make test-vllm`, `test-adapters`, `test-trackers`, `docs`."""
 OF_THE_REPOSITORY = {"dev", "docs"}
 """Extras that are of no use without the repository."""
@@ -55,6 +55,12 @@ def test_every_declared_dependency_is_pinned_within_its_range():
         version = versions.get(canonicalize_name(requirement.name))
         assert version, f"{requirement.name} has no pin. Run: make constraints"
         assert version in requirement.specifier, f"{requirement} does not allow the pin {version}"
+
+
+def test_extras_have_names_that_every_pip_finds():
+    """Metadata hold the canonical name, and pip 23 looks for what was typed: .[a_b] would install nothing of it."""
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    assert {name: canonicalize_name(name) for name in extras} == {name: name for name in extras}
 
 
 def test_no_cuda_package_is_pinned():

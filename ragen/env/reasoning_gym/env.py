@@ -1,6 +1,6 @@
 """A generator of reasoning-gym as an environment: the seed draws a question, an answer is scored by its generator.
 
-Needs the extra: pip install -e '.[reasoning_gym]'.
+Needs the extra: pip install -e '.[reasoning-gym]'.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ class ReasoningGymEnv(TextEnv):
 
 def draw(name: str, options: dict[str, Any], seed: int) -> tuple[Any, dict[str, Any]]:
     """The generator with the level's seed, and its question. The same on every call and in every process."""
-    with needing_extra("reasoning_gym", f"reasoning_gym.name {name!r} needs reasoning-gym, which is not installed"):
+    with needing_extra("reasoning-gym", f"reasoning_gym.name {name!r} needs reasoning-gym, which is not installed"):
         package = import_module("reasoning_gym")
     number = fixed_hash(seed, "reasoning_gym") % 2**31
     with OwnRandom(number):  # some generators draw from what all threads share
