@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from ragen import config as configs
+from ragen.config.quoting import quoted
 from ragen.config.schema import Config
 from ragen.errors import ConfigError
 
@@ -52,8 +52,7 @@ def _to_flow(key: str, value: Any) -> str:
     if isinstance(value, int | float):
         return repr(value)
     if isinstance(value, str | Path):
-        # A quote is escaped by a backslash, and backslashes before a quote by another one each.
-        return "'" + re.sub(r"(\\*)'", r"\1\1\\'", re.sub(r"(\\+)$", r"\1\1", str(value))) + "'"
+        return quoted(str(value))
     if isinstance(value, list | tuple):
         return "[" + ",".join(_to_flow(key, entry) for entry in value) + "]"
     if isinstance(value, Mapping):

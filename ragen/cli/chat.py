@@ -7,6 +7,7 @@ import argparse
 import math
 from collections.abc import Sequence
 
+from ragen.config.arguments import positive, share
 from ragen.evaluation.talk import ASSISTANT, COMMANDS, ChatOptions, talk
 
 
@@ -18,7 +19,7 @@ def main(argv: Sequence[str]) -> int:
     )
     parser.add_argument("model", help="a checkpoint, a run, or any model_path: a folder, a hub name, tiny/sokoban")
     parser.add_argument("--system", default=ASSISTANT, metavar="TEXT", help="system prompt (%(default)s)")
-    parser.add_argument("--temperature", type=not_negative, default=0.7, metavar="T", help="0 is greedy (%(default)s)")
+    parser.add_argument("--temperature", type=temperature, default=0.7, metavar="T", help="0 is greedy (%(default)s)")
     parser.add_argument("--top-p", type=share, default=1.0, metavar="P", help="nucleus of the sampling (%(default)s)")
     parser.add_argument("--max-tokens", type=positive, default=400, metavar="N", help="of a reply (%(default)s)")
     parser.add_argument("--max-model-len", type=positive, default=3600, metavar="N", help="of all (%(default)s)")
@@ -26,22 +27,8 @@ def main(argv: Sequence[str]) -> int:
     return talk(ChatOptions(**vars(parser.parse_args(argv))))
 
 
-def positive(text: str) -> int:
-    number = int(text)
-    if not 1 <= number <= 10**9:
-        raise argparse.ArgumentTypeError(f"{text} is no number from 1 to 10^9")
-    return number
-
-
-def not_negative(text: str) -> float:
-    number = float(text)
-    if not (math.isfinite(number) and 0 <= number <= 100):
+def temperature(text: str) -> float:
+    value = float(text)
+    if not (math.isfinite(value) and 0 <= value <= 100):
         raise argparse.ArgumentTypeError(f"{text} is no number from 0 to 100")
-    return number
-
-
-def share(text: str) -> float:
-    number = float(text)
-    if not 0 < number <= 1:
-        raise argparse.ArgumentTypeError(f"{text} is no number above 0 and up to 1")
-    return number
+    return value

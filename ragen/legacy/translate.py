@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
+from ragen.config.quoting import quoted
 from ragen.errors import ConfigError
 from ragen.legacy.settings import Settings
 from ragen.legacy.table import ACTOR, ROLLOUT, TABLE
-from ragen.sweeps.plan import quoted
 
 TAGS = {"sokoban": "SimpleSokoban", "frozenlake": "FrozenLake", "two_armed_bandit": "TwoArmedBandit"}
 """Legacy environment -> the tag that plays it."""

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import re
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from ragen.config import load_config
+from ragen.config.quoting import quoted
 from ragen.config.seeds import SEED_GAP
 from ragen.errors import ConfigError
 from ragen.sweeps.experiments import (
@@ -31,9 +31,6 @@ from ragen.sweeps.experiments import (
 from ragen.sweeps.run import DEVICES, Run
 from ragen.sweeps.slots import Slot
 from ragen.trainer.checkpoint import step_of
-
-PLAIN = re.compile(r"(?!(true|false|null|nan|inf)\Z)[a-z_/][\w./-]*", re.IGNORECASE)
-"""Texts that need no quotes in an override."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -68,17 +65,6 @@ class Options:
     checkpoint_root: str | None = None
     resume_from_path: str | None = None
     with_val: bool = False
-
-
-def quoted(text: str) -> str:
-    """A text as the value of an override, in quotes where the config loader would read something else.
-
-    a/b.c -> a/b.c, x y -> 'x y', true -> 'true', it's -> 'it\\'s'
-    """
-    if PLAIN.fullmatch(text):
-        return text
-    # Only before a quote backslashes are written twice.
-    return "'" + re.sub(r"(\\*)('|\Z)", lambda found: found[1] * 2 + "\\'" * bool(found[2]), text) + "'"
 
 
 def key_of(override: str) -> str:

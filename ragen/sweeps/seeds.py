@@ -7,11 +7,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ragen.config import Config, load_config
+from ragen.config.quoting import quoted
 from ragen.config.seeds import SEED_GAP
 from ragen.errors import ConfigError
 from ragen.sweeps.compare import arms_table
 from ragen.sweeps.driver import drive, exit_code
-from ragen.sweeps.plan import key_of, quoted
+from ragen.sweeps.plan import key_of
 from ragen.sweeps.run import DEVICES, Run, shell_line
 from ragen.sweeps.slots import Slot, cut_slots, find_machine, repeat_slots
 from ragen.tracking.conditions import collapse_note, interval_name, read_conditions

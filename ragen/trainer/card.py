@@ -19,6 +19,7 @@ from ragen.config.show import to_flow
 from ragen.files import flatten
 from ragen.models.resolve import HUB_NAME
 from ragen.tracking import names
+from ragen.tracking.console import markdown_table
 from ragen.tracking.validation import success_by_tag
 
 CARD = "README.md"
@@ -104,28 +105,19 @@ def results(config: Config, step: int, metrics: Mapping[str, Any], first: Mappin
         f"Success on validation levels (seeds from {config.seed.val}), with 95 % intervals over levels; "
         f"sampled at temperature {config.actor_rollout_ref.rollout.val_kwargs.temperature}."
     )
-    return "\n".join([note, "", table_row(header), table_row(["---"] * len(header)), *map(table_row, rows)])
-
-
-def table_row(cells: Sequence[str]) -> str:
-    return f"| {' | '.join(cells)} |"
+    return f"{note}\n\n{markdown_table(header, rows)}"
 
 
 def data(config: Config, train_seed: int) -> str:
     """Where the episodes came from: environments with their options, and seeds."""
     train = config.es_manager.train
-    lines = [
+    said = (
         f"Episodes of its own: {train.env_groups} levels with {train.group_size} episodes each per step. Levels are "
-        f"made from seeds, in training from {train_seed} on, in validation from {config.seed.val} on.",
-        "",
-        table_row(("environment", "type", "options")),
-        table_row(["---"] * 3),
-    ]
-    for tag in tags(config):
-        entry = config.custom_envs[tag]
-        options = to_flow(dict(entry.env_config or {})).replace("|", "\\|")
-        lines.append(table_row((tag, entry.env_type, f"`{options}`")))
-    return "\n".join(lines)
+        f"made from seeds, in training from {train_seed} on, in validation from {config.seed.val} on."
+    )
+    entries = {tag: config.custom_envs[tag] for tag in tags(config)}
+    rows = [(tag, each.env_type, f"`{to_flow(dict(each.env_config or {}))}`") for tag, each in entries.items()]
+    return f"{said}\n\n{markdown_table(('environment', 'type', 'options'), rows)}"
 
 
 def configuration(config: Config) -> str:

@@ -11,10 +11,10 @@ import pytest
 
 from ragen.cli.sweep import main
 from ragen.config import load_config
+from ragen.config.quoting import quoted
 from ragen.errors import ConfigError, MissingExtra
 from ragen.sweeps import report
 from ragen.sweeps.experiments import value_label
-from ragen.sweeps.plan import quoted
 from tests.sweeps.sweeping import REPOSITORY, SMALL, dry_run
 
 ACTOR, ROLLOUT = "actor_rollout_ref.actor.", "actor_rollout_ref.rollout."

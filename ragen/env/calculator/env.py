@@ -8,8 +8,9 @@ from typing import Annotated, Any
 from ragen.config.bounds import Count, number
 from ragen.env import arithmetic
 from ragen.env.calculator.problems import draw_problem
-from ragen.env.tool_env import ToolEnv, ToolRefused
-from ragen.env.tools import Tool, ToolCall
+from ragen.env.expression_env import ExpressionEnv
+from ragen.env.tool_env import ToolRefused
+from ragen.env.tools import Tool
 from ragen.seeding import Rng
 
 CALCULATE = Tool(
@@ -31,11 +32,12 @@ class CalculatorConfig:
     max_steps: Annotated[Count, "Calls and answers of an episode."] = 4
 
 
-class CalculatorEnv(ToolEnv):
+class CalculatorEnv(ExpressionEnv):
     """The answer is one whole number; the right one gives 1, everything else 0."""
 
     config_class = CalculatorConfig
     max_tokens = 120
+    tool = CALCULATE
 
     def __init__(self, config: CalculatorConfig | None = None) -> None:
         super().__init__(config or CalculatorConfig())
@@ -43,19 +45,13 @@ class CalculatorEnv(ToolEnv):
 
     def reset(self, seed: int, member: int = 0) -> str:
         self.problem = draw_problem(seed, max_number=self.config.max_number)
-        return self.begin(self.problem.question)
-
-    def tools(self) -> list[Tool]:
-        return [CALCULATE]
+        return self.pose(self.problem, str(self.problem.value))
 
     def use(self, name: str, arguments: dict[str, Any]) -> str:
         try:
             return arithmetic.show(arithmetic.value(arguments["expression"]))
         except arithmetic.Refused as reason:
             raise ToolRefused(f"the expression has no value: {reason}") from reason
-
-    def is_right(self, answer: str) -> bool:
-        return answer.strip() == str(self.problem.value)
 
     def notes(self) -> str:
         return "The answer is one whole number, without words."
@@ -68,22 +64,10 @@ class CalculatorEnv(ToolEnv):
         numbers = self.problem.numbers
         expression = f"{rng.choice(numbers)} {rng.choice('+-*')} {rng.choice(numbers)}"
         if rng.random() < 0.5:
-            return str(ToolCall(CALCULATE.name, {"expression": expression}))
+            return self.ask(expression)
         return arithmetic.show(arithmetic.value(expression))
-
-    def solve(self) -> list[str] | None:
-        if self.is_over:
-            return None
-        call = str(ToolCall(CALCULATE.name, {"expression": self.problem.expression}))
-        answer = str(self.problem.value)
-        # With one step left there is no time for the tool.
-        return [answer] if self.has_result or self.num_steps + 1 >= self.config.max_steps else [call, answer]
 
     def hint(self) -> str:
         return (
             f"The result is {self.problem.value}." if self.has_result else f"This asks for {self.problem.expression}."
         )
-
-    @property
-    def has_result(self) -> bool:
-        return self.said.endswith(f":\n{self.problem.value}")

@@ -6,10 +6,11 @@ from dataclasses import dataclass
 from typing import Annotated, Any
 
 from ragen.config.bounds import Count, number
+from ragen.env.expression_env import ExpressionEnv
 from ragen.env.python_expression import expression as walker
 from ragen.env.python_expression.problems import SYLLABLES, draw_problem
-from ragen.env.tool_env import ToolEnv, ToolRefused
-from ragen.env.tools import Tool, ToolCall
+from ragen.env.tool_env import ToolRefused
+from ragen.env.tools import Tool
 from ragen.seeding import Rng
 
 PYTHON = Tool(
@@ -31,32 +32,26 @@ class PythonExpressionConfig:
     max_steps: Annotated[Count, "Calls and answers of an episode."] = 4
 
 
-class PythonExpressionEnv(ToolEnv):
+class PythonExpressionEnv(ExpressionEnv):
     """The answer is a text or a number as Python prints it; the right one gives 1, everything else 0."""
 
     config_class = PythonExpressionConfig
     max_tokens = 160
+    tool = PYTHON
 
     def __init__(self, config: PythonExpressionConfig | None = None) -> None:
         super().__init__(config or PythonExpressionConfig())
         self.reset(seed=0)
 
     def reset(self, seed: int, member: int = 0) -> str:
-        self.problem = draw_problem(seed, size=self.config.size)
-        self.value = str(walker.value(self.problem.expression))
-        return self.begin(self.problem.question)
-
-    def tools(self) -> list[Tool]:
-        return [PYTHON]
+        problem = draw_problem(seed, size=self.config.size)
+        return self.pose(problem, str(walker.value(problem.expression)))
 
     def use(self, name: str, arguments: dict[str, Any]) -> str:
         try:
             return str(walker.value(arguments["expression"]))
         except walker.Refused as reason:
             raise ToolRefused(f"the expression has no value: {reason}") from reason
-
-    def is_right(self, answer: str) -> bool:
-        return answer.strip() == self.value
 
     def notes(self) -> str:
         return "The answer is one word or one number, without quotes."
@@ -67,19 +62,8 @@ class PythonExpressionEnv(ToolEnv):
     def sample_text(self, rng: Rng) -> str:
         """The length of the question, asked of the tool, or a small number."""
         if rng.random() < 0.5:
-            return str(ToolCall(PYTHON.name, {"expression": f'len("{rng.choice(SYLLABLES)}")'}))
+            return self.ask(f'len("{rng.choice(SYLLABLES)}")')
         return str(rng.below(20))
-
-    def solve(self) -> list[str] | None:
-        if self.is_over:
-            return None
-        call = str(ToolCall(PYTHON.name, {"expression": self.problem.expression}))
-        # With one step left there is no time for the tool.
-        return [self.value] if self.has_result or self.num_steps + 1 >= self.config.max_steps else [call, self.value]
 
     def hint(self) -> str:
         return f"The result is {self.value}." if self.has_result else "Python can work this out."
-
-    @property
-    def has_result(self) -> bool:
-        return self.said.endswith(f":\n{self.value}")
