@@ -17,7 +17,7 @@ import ragen
 from ragen.config.load import CONFIG_DIR
 from ragen.errors import install_command
 from ragen.models.catalogue import CATALOGUE, fetched_dir
-from ragen.trainer.devices import query_gpus
+from ragen.tracking.machine import installed_version, memory_gib, query_gpus, usable_cores
 
 DISTRIBUTION = "ragen-agents"
 PYTHONS = ((3, 11), (3, 12))
@@ -103,13 +103,6 @@ def examine() -> Report:
     )
 
 
-def version_of(package: str) -> str | None:
-    try:
-        return importlib.metadata.version(package)
-    except importlib.metadata.PackageNotFoundError:
-        return None
-
-
 def declared_ranges() -> dict[str, Any]:
     """Package -> the versions that RAGEN declares, as its installed metadata say; empty where there is none."""
     try:
@@ -135,7 +128,7 @@ def python_piece() -> Piece:
 
 
 def core_piece(name: str) -> Piece:
-    version, wanted = version_of(name), declared_ranges().get(name)
+    version, wanted = installed_version(name), declared_ranges().get(name)
     problem = "not installed" if version is None else ""
     if version is not None and wanted is not None and not wanted.contains(version, prereleases=True):
         problem = f"{version} is not within {wanted}"
@@ -145,7 +138,7 @@ def core_piece(name: str) -> Piece:
 
 def extra_piece(name: str) -> Piece:
     extra = EXTRAS[name]
-    versions = {package: version_of(package) for package in extra.packages}
+    versions = {package: installed_version(package) for package in extra.packages}
     missing = [package for package, version in versions.items() if version is None]
     return Piece(
         name=name,
@@ -185,22 +178,12 @@ def machine_facts() -> dict[str, str]:
         "ragen": f"{ragen.__version__} in {Path(ragen.__file__).parent}",
         "configurations": str(CONFIG_DIR),
         "system": f"{platform.system()} {platform.release()} {platform.machine()}",
-        "processors": processor_fact(),
-        "memory": memory_fact(),
+        "processors": f"{usable_cores()} usable of {os.cpu_count()}",
+        "memory": f"{memory_gib()} GiB",
         "free disk here": f"{disk.free / 2**30:.0f} GiB",
         "OMP_NUM_THREADS": threads or "not set: torch takes every core",
         "model hub": "offline (HF_HUB_OFFLINE)" if os.environ.get("HF_HUB_OFFLINE") == "1" else "asked where needed",
     }
-
-
-def processor_fact() -> str:
-    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    return f"{usable} usable of {os.cpu_count()}"
-
-
-def memory_fact() -> str:
-    pages = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    return f"{pages / 2**30:.0f} GiB"
 
 
 def look_at_torch() -> tuple[dict[str, str], str]:

@@ -7,7 +7,7 @@ import pytest
 
 from ragen import files
 from ragen.errors import ConfigError, FileError
-from ragen.files import check_writable, read_object, read_tensor_header, read_yaml, to_csv, value_at
+from ragen.files import check_writable, finite, read_object, read_tensor_header, read_yaml, to_csv, value_at
 
 BROKEN_JSON = {
     b"": "is not JSON",
@@ -113,6 +113,11 @@ def test_a_disk_without_room_is_refused(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setattr(files, "MIN_FREE_BYTES", 10**18)
     with pytest.raises(ConfigError, match="MB are free there"):
         check_writable(tmp_path, "out")
+
+
+def test_only_finite_numbers_are_written_as_json():
+    values = [1, 0.5, float("nan"), float("-inf"), True, "1", None]
+    assert [finite(value) for value in values] == [1, 0.5, None, None, None, None, None]
 
 
 def test_a_table_becomes_csv():

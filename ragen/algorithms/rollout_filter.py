@@ -111,6 +111,7 @@ class RolloutFilter:
         kept_ratio = len(kept) / len(groups) if groups else 0.0
         metrics |= {
             "filter_kept_count": float(len(kept)),
+            "filter_dropped_count": float(len(groups) - len(kept)),
             "filter_kept_ratio": kept_ratio,
             "filter_zero_count": float(sum(abs(score) <= ZERO for score in group_scores)),
         }

@@ -11,6 +11,7 @@ from typing import Any
 from ragen.errors import RagenError
 from ragen.files import read_yaml
 from ragen.tracking.episodes import episode_files, episode_name, read_episodes
+from ragen.tracking.run_card import read_card
 from ragen.tracking.rundir import read_records, read_status
 from ragen.types import Episode
 
@@ -46,6 +47,11 @@ class Run:
     def status(self) -> Record:
         """How the run stands and why: `state`, `reason`, `step`, `early_stop`, `seconds`, ..."""
         return read_status(self.path)
+
+    @cached_property
+    def card(self) -> Record:
+        """What the run was, met and took, over all its resumes: `versions`, `counts`, `seconds`, `attempts`, ..."""
+        return read_card(self.path)
 
     @cached_property
     def metrics(self) -> list[Record]:

@@ -27,9 +27,9 @@ from ragen.sweeps.results import score_of
 from ragen.sweeps.run import Run, shell_line
 from ragen.sweeps.slots import Slot, cut_slots, find_machine
 from ragen.tracking.console import console, print_table
+from ragen.tracking.machine import query_gpus
 from ragen.tracking.outcomes import DONE, Outcome
 from ragen.tracking.rundir import write_atomic
-from ragen.trainer.devices import query_gpus
 
 DEFAULT_MODEL = "Qwen/Qwen2.5-3B-Instruct"
 GROUPS: dict[int, dict[str, tuple[str, ...]]] = {

@@ -52,6 +52,8 @@ def rollout_metrics(episodes: Sequence[Episode]) -> Metrics:
             metrics[f"{tag}/pass@{group_size}"] = rate
     lengths = [sum(len(turn.response_ids) for turn in episode.turns) for episode in valid]
     metrics["response_length"] = sum(lengths) / len(lengths) if lengths else 0.0
+    metrics["episodes"] = float(len(episodes))
+    metrics["response_tokens"] = float(sum(len(turn.response_ids) for each in episodes for turn in each.turns))
     return metrics | format_shares(valid) | tool_ledger(episodes) | truncation_ledger(episodes) | _faults(episodes)
 
 

@@ -112,7 +112,7 @@ def origin(config: Config, sft: SftConfig) -> dict[str, Any]:
 def train(config: Config, sft: SftConfig, root: Path) -> Path:
     """Train to the last epoch, from the newest checkpoint on; returns the checkpoint with the lowest loss."""
     from ragen.llm_agent.build import build_chat
-    from ragen.modeling.load import load_tokenizer
+    from ragen.modeling.load import default_device, load_tokenizer
     from ragen.sft.data import load_data
     from ragen.sft.finetune import epoch_batches
 
@@ -135,7 +135,9 @@ def train(config: Config, sft: SftConfig, root: Path) -> Path:
         step = resumed_step or 0
         with (
             closing(build_tuner(config, sft, base, newest, total_steps=total_steps)) as tuner,
-            Trackers(config, RunDir(root), total_steps=total_steps, resumed_step=resumed_step) as trackers,
+            Trackers(
+                config, RunDir(root), total_steps=total_steps, resumed_step=resumed_step, device=default_device()
+            ) as trackers,
         ):
 
             def log(step: int, metrics: dict[str, float]) -> None:

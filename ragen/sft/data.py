@@ -26,6 +26,7 @@ from ragen.llm_agent.es_manager import EsManager, levels_from
 from ragen.llm_agent.policies import has_random, play_policy
 from ragen.sft.config import SftConfig
 from ragen.tracking.console import progress
+from ragen.tracking.machine import usable_cores
 from ragen.types import Episode, Sample, Turn
 
 CHUNK = 32
@@ -119,7 +120,7 @@ def demonstrate(
     config: Config, sft: SftConfig, todo: Sequence[Chunk], *, model: Path | str, tokenizer: Any
 ) -> Iterator[list[Episode]]:
     """The episodes of all chunks in order, as they are made; what they are does not depend on the processes."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    cores = usable_cores()
     num_processes = min(sft.num_processes or cores, cores, math.ceil(len(todo) * CHUNK / LEVELS_PER_PROCESS))
     if num_processes <= 1:
         yield from map(Demonstrator(config, tokenizer, noise=sft.noise, max_plan=sft.max_plan), todo)

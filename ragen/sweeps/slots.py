@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ragen.errors import ConfigError
-from ragen.trainer.devices import query_gpus
+from ragen.tracking.machine import query_gpus
 
 FALLBACK = tuple(str(gpu) for gpu in range(8))
 """The GPUs that are assumed when there are some and nvidia-smi does not say which."""

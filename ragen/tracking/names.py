@@ -14,7 +14,8 @@ from typing import Any, Literal
 # Where episodes come from: <rollout>/<tag>/<metric>, <rollout>/<metric>.
 TRAIN, VALIDATION, GREEDY_VALIDATION = "train", "val-env", "val-env-greedy"
 SUCCESS, SCORE, RESPONSE_LENGTH = "success", "score", "response_length"
-FAULTS, TRUNCATION = "faults", "truncation"
+EPISODES, RESPONSE_TOKENS = "episodes", "response_tokens"
+FAULTS, TRUNCATION, INCOMPLETE_GROUPS = "faults", "truncation", "incomplete_groups"
 FORMAT_VALID = "format/valid"
 NOVELTIES = UNSEEN, SEEN = "unseen", "seen"
 """Validation levels that training has not played so far, by content, and those it has."""
@@ -27,6 +28,7 @@ PASS_RATE_BINS = ("none", "few", "some", "most", "all")
 # The rollout filter, and the actor and critic: <part>/<metric>.
 FILTER, ACTOR, CRITIC, SFT = "rollout", "actor", "critic", "sft"
 KEPT_COUNT, KEPT_RATIO = "rollout/filter_kept_count", "rollout/filter_kept_ratio"
+DROPPED_COUNT = "rollout/filter_dropped_count"
 EMPTY_AFTER_FILTER = "rollout/empty_after_filter"
 IN_GROUP_REWARD_STD = "rollout/in_group_reward_std"
 KL_TO_REFERENCE = ("actor/kl_loss", "actor/reward_kl_penalty")
@@ -43,6 +45,7 @@ SFT_TRAIN_LOSS, SFT_VAL_LOSS = "sft/train_loss", "sft/val_loss"
 TIMING, TIMING_PER_TOKEN, PERFORMANCE = "timing_s", "timing_per_token_ms", "perf"
 SFT_SPEED = "sft/tokens_per_second"
 MEMORY_SHARE = f"{PERFORMANCE}/peak_memory_share"
+TRAINED_TOKENS = f"{PERFORMANCE}/total_num_tokens"
 
 # Gradient analysis: <prefix>/<bucket>/<metric>. The bucket is `all`, or bucket_1 (lowest reward deviation), ...
 GRADIENTS, PREFILTER_GRADIENTS = "grad_norm", "grad_norm_prefilter"

@@ -6,6 +6,7 @@
     episodes/*.jsonl.gz   one line per episode: chat messages, token ids, log-probs, rewards, metadata (episodes.py)
     preflight.json    what a silent agent, a random one, the solver and the first model earn
     status.json       how the run ended and why
+    card.json, card.md    what the run was, met and took, over all its resumes (run_card.py)
     wandb/, tensorboard/, mlflow/, trackio/   what trackers write, where they are on
     trackers/         what those of one's own write
 

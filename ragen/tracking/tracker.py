@@ -25,6 +25,7 @@ from ragen.config.schema import Config
 from ragen.errors import ConfigError, MissingExtra, RagenError, install_command
 from ragen.tracking.console_tracker import ConsoleTracker
 from ragen.tracking.mlflow_tracker import MlflowTracker
+from ragen.tracking.run_card import begin_card, end_card
 from ragen.tracking.rundir import RunDir, State
 from ragen.tracking.tensorboard_tracker import TensorboardTracker
 from ragen.tracking.trackio_tracker import TrackioTracker
@@ -114,15 +115,17 @@ def maker(name: str) -> Callable[[RunFacts], Tracker]:
 class Trackers:
     """The run directory and the trackers of a run, as one; `with` starts and always closes them."""
 
-    def __init__(self, config: Config, run: RunDir, *, total_steps: int, resumed_step: int | None) -> None:
+    def __init__(
+        self, config: Config, run: RunDir, *, total_steps: int, resumed_step: int | None, device: str = "cpu"
+    ) -> None:
         """Wrong names and missing packages raise here.
 
         `resumed_step` is the step of the loaded checkpoint: what was logged after it is dropped and trackers
         continue the same run. None starts anew, with new runs of the trackers; `metrics.jsonl` of a former run in the
-        same folder is moved to metrics.dropped.jsonl.
+        same folder is moved to metrics.dropped.jsonl. `device` is where the models are, for the card of the run.
         """
         check_names(config.trainer.logger)
-        self.run = run
+        self.run, self.device = run, device
         self.step: int | None = resumed_step
         """The last step that was logged."""
         self._facts = RunFacts(config=config, path=run.path, total_steps=total_steps, resumed_step=resumed_step)
@@ -134,6 +137,9 @@ class Trackers:
         self.run.truncate_after(-1 if resumed_step is None else resumed_step)
         self.run.write_status("running", step=self.step)
         self._is_open = True
+        self._write_card(
+            lambda: begin_card(self.run.path, self._facts.config, device=self.device, from_step=resumed_step or 0)
+        )
         for name in dict.fromkeys(self._facts.config.trainer.logger):
             try:
                 self._trackers[name] = maker(name)(self._facts)
@@ -195,15 +201,24 @@ class Trackers:
     def close(
         self, status: State = "finished", *, reason: str = "", early_stop: str | None = None, **facts: Any
     ) -> None:
-        """Write status.json and close every tracker. The first call counts; leaving `with` is the last one."""
+        """Write status.json and the run card, and close every tracker. The first call counts; leaving `with` is the
+        last one."""
         if not self._is_open:
             return
         self._is_open = False
         try:
             self.run.write_status(status, reason, step=self.step, early_stop=early_stop, **facts)
+            self._write_card(lambda: end_card(self.run.path))
         finally:
             self._each("close", status)
             self._trackers.clear()
+
+    def _write_card(self, write: Callable[[], None]) -> None:
+        """The card is a summary of what other files hold: a run does without it, but says so."""
+        try:
+            write()
+        except Exception as error:
+            logger.warning("The card of the run is not written (%s: %s).", type(error).__name__, error)
 
     def _each(self, method: str, *arguments: Any) -> None:
         """Call a method of every tracker that has it; stages, episodes and validations are the console's alone."""

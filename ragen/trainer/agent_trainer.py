@@ -229,8 +229,9 @@ class AgentTrainer:
         """Write down and print how the run ended."""
         total_steps = self.config.trainer.total_training_steps
         ending = compose(self.run.path, cause, step=self.trackers.step, total_steps=total_steps)
+        facts = ending.facts() | {"levels_played": len(self.played) if self.played.is_complete else None}
         try:
-            self.trackers.close(cause.state, reason=cause.reason, early_stop=cause.early_stop, **ending.facts())
+            self.trackers.close(cause.state, reason=cause.reason, early_stop=cause.early_stop, **facts)
         finally:  # a full disk takes no status.json
             print(ending, flush=True)
         self.ending = ending

@@ -81,7 +81,8 @@ def _build(config: Config, start: Start, root: Path, *, device: str, ranks: Rank
     run = RunDir(root)
     run.write_config(to_yaml(config))
     resumed_step = start.step if start.checkpoint else None
-    trackers = Trackers(config, run, total_steps=trainer.total_training_steps, resumed_step=resumed_step)
+    total_steps = trainer.total_training_steps
+    trackers = Trackers(config, run, total_steps=total_steps, resumed_step=resumed_step, device=device)
     built = AgentTrainer(config, workers, trackers=trackers, start_step=start.step, origin=origin(config, start))
     if start.state:
         built.checkpoints.load(start.state)

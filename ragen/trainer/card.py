@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import platform
 from collections.abc import Mapping, Sequence
-from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 import ragen
@@ -20,6 +19,7 @@ from ragen.files import flatten
 from ragen.models.resolve import HUB_NAME
 from ragen.tracking import names
 from ragen.tracking.console import markdown_table
+from ragen.tracking.machine import installed_version
 from ragen.tracking.validation import success_by_tag
 
 CARD = "README.md"
@@ -51,8 +51,7 @@ def model_card(
         "Not known to the program that wrote this card. The licence of the base model applies to what is derived from "
         "it; write yours here, and as `license:` in the header, before you publish.",
         "## Versions",
-        ", ".join([f"RAGEN {ragen.__version__}", f"Python {platform.python_version()}", *map(version_of, PACKAGES)])
-        + ".",
+        versions(),
         "## Configuration",
         "Every key that is not a path of the machine.",
         configuration(config),
@@ -130,8 +129,7 @@ def configuration(config: Config) -> str:
     return "```yaml\n" + "\n".join(f"{key}: {to_flow(value)}" for key, value in sorted(kept.items())) + "\n```"
 
 
-def version_of(package: str) -> str:
-    try:
-        return f"{package} {version(package)}"
-    except PackageNotFoundError:
-        return f"{package} of unknown version"
+def versions() -> str:
+    """RAGEN 0.1, Python 3.11.9, torch 2.9, transformers 5.1."""
+    found = [f"{package} {installed_version(package) or 'of unknown version'}" for package in PACKAGES]
+    return ", ".join([f"RAGEN {ragen.__version__}", f"Python {platform.python_version()}", *found]) + "."

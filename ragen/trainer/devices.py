@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import importlib.util
 import os
-import subprocess
 from collections.abc import Iterator
 
 from ragen.config.schema import Config
 from ragen.errors import ConfigError, MissingExtra, install_command
-
-VARIABLE = "CUDA_VISIBLE_DEVICES"
-"""In the environment, CUDA reads it once; in the configuration, the key of `system` that becomes it."""
+from ragen.tracking.machine import VISIBLE as VARIABLE
+from ragen.tracking.machine import query_gpus
 
 
 def check_devices(config: Config) -> None:
@@ -62,13 +60,3 @@ def device_notes(config: Config) -> Iterator[str]:
 def export_devices(config: Config) -> None:
     """Tell CUDA, before torch is loaded, which GPUs the run uses; what the environment says already, stays."""
     os.environ.setdefault(VARIABLE, config.system.CUDA_VISIBLE_DEVICES)
-
-
-def query_gpus(fields: str) -> list[list[str]]:
-    """[GPUs, fields] What nvidia-smi says; empty when it is missing or fails."""
-    command = ["nvidia-smi", f"--query-gpu={fields}", "--format=csv,noheader,nounits"]
-    try:
-        answer = subprocess.run(command, capture_output=True, text=True, timeout=30, check=True).stdout
-    except (OSError, subprocess.SubprocessError):
-        return []
-    return [[field.strip() for field in line.split(",")] for line in answer.splitlines()]

@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 
 from ragen.errors import ConfigError
+from ragen.tracking.run_card import CARD, PAGE
 from ragen.tracking.rundir import PREFLIGHT, TRACKERS_FOLDER
 from ragen.trainer.checkpoint import BEST, LATEST, STEP_FOLDER, is_within, name_newest, step_folders, step_of
 
@@ -18,6 +19,8 @@ OWN_NAMES = (
     "status.json",
     "config.yaml",
     PREFLIGHT,
+    CARD,
+    PAGE,
     "metrics.jsonl",
     "metrics.dropped.jsonl",
     "tables",
@@ -35,7 +38,7 @@ OWN_NAMES = (
 """What a run writes into its folder, as patterns; the lock stays where it is."""
 
 HALF_WRITTEN = re.compile(
-    r"\.(global_step_\d+|outdated_\d+|[\w.]+_iteration\.txt|status\.json|preflight\.json|config\.yaml|metrics\.jsonl"
+    r"\.(global_step_\d+|outdated_\d+|[\w.]+_iteration\.txt|status\.json|preflight\.json|card\.(?:json|md)|config\.yaml|metrics\.jsonl"
     r"|[\w.-]+_step_\d+\.jsonl?(\.gz)?)\.\d+\.tmp"
 )
 """Names under which a run writes before it renames."""

@@ -20,8 +20,10 @@ from ragen.errors import RagenError
 from ragen.files import flatten, read_object, read_yaml
 from ragen.tracking import names
 from ragen.tracking.advisories import advise, read_health, with_episodes
+from ragen.tracking.card_page import sections
 from ragen.tracking.episodes import SUFFIXES
 from ragen.tracking.lock import is_locked
+from ragen.tracking.run_card import read_card
 from ragen.tracking.rundir import PREFLIGHT, SFT_RECORD
 from ragen.tracking.validation import read_references, success_by_tag
 from ragen.view.folders import Entry
@@ -394,6 +396,7 @@ def card(run: Path) -> dict[str, Any]:
         "config": _config(run),
         "status": read_status(run),
         "preflight": _optional(run / PREFLIGHT),
+        "run_card": _run_card(run),
         "references": _references(run),
         "checkpoints": sorted((path.name for path in run.glob("global_step_*") if path.is_dir()), key=_step),
         "tables": sorted(path.stem for path in run.glob("tables/*.json")),
@@ -412,6 +415,14 @@ def _optional(path: Path) -> dict[str, Any] | None:
         return read_object(path)
     except RagenError:
         return None
+
+
+def _run_card(run: Path) -> list[dict[str, Any]]:
+    """The sections of card.json; none where there is no card, or one of something else."""
+    try:
+        return [asdict(section) for section in sections(read_card(run))]
+    except (RagenError, ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
+        return []
 
 
 def _references(run: Path) -> dict[str, dict[str, float]]:

@@ -131,6 +131,7 @@ def test_metrics_of_all_and_of_kept_groups():
             "chosen_in_group_reward_mean": 1.5,
             "chosen_in_group_reward_sum": 3,
             "filter_kept_count": 1,
+            "filter_dropped_count": 2,
             "filter_kept_ratio": 1 / 3,
             "filter_zero_count": 1,
         }

@@ -6,7 +6,9 @@ import pytest
 
 import ragen
 from ragen.errors import RagenError
+from ragen.tracking.run_card import begin_card
 from ragen.tracking.rundir import RunDir
+from tests.tracking.trackers import config_of_loggers
 from tests.trainer.runs import episode
 
 
@@ -26,6 +28,11 @@ def run(tmp_path) -> ragen.Run:
 def test_metrics_status_and_configuration(run):
     assert run.metrics == [{"step": 1, "a/b": 0.5}, {"step": 2, "a/b": 0.25, "c": 1.0}]
     assert (run.status["state"], run.config) == ("finished", {"seed": {"train": 3}})
+
+
+def test_the_card_of_a_run_is_a_record(run):
+    begin_card(run.path, config_of_loggers(), device="cpu", from_step=0)
+    assert run.card["attempts"][0]["state"] == "running"
 
 
 def test_episodes_are_flat_and_in_order(run):

@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from ragen.tracking.run_card import begin_card, read_card
 from ragen.tracking.rundir import RunDir, read_status
+from tests.tracking.trackers import config_of_loggers
 
 PROGRAM = """
 import os, signal, sys
@@ -43,6 +45,14 @@ def test_a_process_that_ends_by_itself_keeps_its_status(tmp_path, how, state):
     done = end(tmp_path, how)
     assert (done.returncode, done.stderr) == (0, "")
     assert read_status(tmp_path)["state"] == state
+
+
+def test_the_card_of_a_killed_process_is_ended(tmp_path):
+    begin_card(tmp_path, config_of_loggers(), device="cpu", from_step=0)
+    end(tmp_path, "killed")
+    card = read_card(tmp_path)
+    assert (card["ending"]["state"], card["attempts"][0]["state"]) == ("failed", "failed")
+    assert card["attempts"][0]["seconds"] > 0
 
 
 def test_a_status_that_was_written_before_the_end_stays(tmp_path):

@@ -6,7 +6,8 @@ from ragen.cli import main
 from ragen.config import load_config
 from ragen.config.schema import Config
 from ragen.errors import ConfigError
-from ragen.trainer.devices import check_devices, device_notes, query_gpus
+from ragen.tracking.machine import query_gpus
+from ragen.trainer.devices import check_devices, device_notes
 from tests.sweeps.test_slots import pretend_nvidia_smi
 
 VARIABLE = "CUDA_VISIBLE_DEVICES"

@@ -7,6 +7,7 @@ import sys
 import pytest
 
 from ragen.tracking.lock import run_lock
+from ragen.tracking.run_card import begin_card, end_card
 from ragen.tracking.rundir import RunDir
 from ragen.view.folders import Folders
 from ragen.view.summary import (
@@ -19,6 +20,7 @@ from ragen.view.summary import (
     lines_with,
     sections_of,
 )
+from tests.tracking.trackers import config_of_loggers
 from tests.view.runs import write_run
 
 
@@ -97,7 +99,7 @@ def test_an_evaluation_is_told_from_a_training(tmp_path):
 def test_broken_files_break_nothing(tmp_path, content):
     folder = tmp_path / "a"
     folder.mkdir()
-    for name in ("status.json", "config.yaml", "preflight.json", "metrics.jsonl"):
+    for name in ("status.json", "config.yaml", "preflight.json", "card.json", "metrics.jsonl"):
         (folder / name).write_bytes(content)
     assert rows(tmp_path)["a"]["state"] == "unknown"
     assert json.dumps(card(folder))
@@ -116,6 +118,19 @@ def test_the_card_has_configuration_references_and_checkpoints(tmp_path):
     assert found["checkpoints"] == ["global_step_2", "global_step_10"]
     assert found["tables"] == ["rollout.reward_table_step_1"]
     assert found["status"]["state"] == "finished"
+
+
+def test_the_run_card_is_shown_where_there_is_one(tmp_path):
+    folder = write_run(tmp_path / "a")
+    assert card(folder)["run_card"] == []
+    begin_card(folder, config_of_loggers(), device="cpu", from_step=0)
+    assert [section["title"] for section in card(folder)["run_card"]] == ["What was run", "Versions and machine"]
+    end_card(folder)
+    assert card(folder)["run_card"][0]["rows"][0] == ("state", "finished")
+    content = json.loads((folder / "card.json").read_text())
+    for broken in ({"counts": 3}, {"attempts": []}, {"attempts": [{}]}, {"run": None}, {"seconds": {"parts": 1}}):
+        (folder / "card.json").write_text(json.dumps(content | broken))
+        assert card(folder)["run_card"] == []
 
 
 def test_a_run_carries_what_the_rules_say_of_it(tmp_path):

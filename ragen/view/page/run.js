@@ -51,6 +51,14 @@ function Preflight({ preflight, isEvaluation }) {
   </details>`;
 }
 
+function RunCard({ sections }) {
+  if (!sections?.length) return null;
+  return html`<details class="fold run-card"><summary>Run card</summary>
+    ${sections.map(({ title, rows }) => html`<table class="plain" key=${title}><caption>${visible(title)}</caption>
+      <tbody>${rows.map(([name, text]) => html`<tr key=${name}><th scope="row">${visible(name)}</th><td>${visible(text)}</td></tr>`)}</tbody></table>`)}
+  </details>`;
+}
+
 export const written = (value) => (typeof value === "string" ? value : JSON.stringify(value));
 
 function Configuration({ config }) {
@@ -100,5 +108,6 @@ export function Run({ id, search }) {
       <${AnyMetric} names=${table.names} axis=${axis} plotOf=${(name) => filled({ title: name, series: [{ label: "value", name }] }, table, axis)} />`}
     ${isLoaded && table?.steps.length === 0 && html`<p class="empty">No step is logged yet.</p>`}
     <${Preflight} preflight=${run.preflight} isEvaluation=${isEvaluation} />
+    <${RunCard} sections=${run.run_card} />
     <${Configuration} config=${run.config} />`;
 }
