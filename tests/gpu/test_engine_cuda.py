@@ -142,7 +142,7 @@ def test_sampling_equals_the_cpu_method_on_the_same_logits():
     import numpy as np
 
     from ragen.engine.base import SamplingParams
-    from ragen.engine.sampling import BatchParams, sample, uniform_noise
+    from ragen.engine.sampling import CHUNK, BatchParams, noise_keys, sample
     from ragen.modeling.kernels import sampling, session
 
     rows, vocab = 300, 151_936
@@ -158,12 +158,12 @@ def test_sampling_equals_the_cpu_method_on_the_same_logits():
     state = state.cuda()
     logits[5, :100_000] = -torch.inf  # whole chunks of words that cannot be drawn
     out = torch.full((3, rows), -1, dtype=torch.int32, device="cuda")
-    sampling.draw(logits, torch.arange(rows, device="cuda"), state, out, advance=True)
+    sampling.draw(logits, torch.arange(rows, device="cuda"), state, out, chunk=CHUNK, advance=True)
     params = BatchParams([SamplingParams(max_tokens=1, temperature=t) for t in temperatures], logits.device)
-    tokens, logprobs, entropies = sample(logits, params, uniform_noise(seeds, counts))
+    tokens, logprobs, entropies = sample(logits, params, noise_keys(seeds, counts))
     same = out[0] == tokens
-    # The kernel sums in float32: a draw that falls within rounding of a border may go to the neighbour.
-    assert same.float().mean() > 0.97
+    # Rounding may decide between two tokens that arrive together.
+    assert same.float().mean() > 0.99
     assert same[2::3].all()
     assert (out[1].view(torch.float32) - logprobs)[same].abs().max() < 1e-4
     assert (out[2].view(torch.float32) - entropies).abs().max() < 1e-3

@@ -18,7 +18,7 @@ from ragen.engine.base import Request
 from ragen.engine.graph.fused import Layer, fuse
 from ragen.engine.graph.pages import PagePool, PageTables
 from ragen.engine.graph.prompts import PromptBatch
-from ragen.engine.sampling import MASK, BatchParams, sample, uniform_noise
+from ragen.engine.sampling import CHUNK, MASK, BatchParams, noise_keys, sample
 from ragen.engine.sessions import Session
 from ragen.modeling.kernels.activation import gated_product
 from ragen.modeling.kernels.attention import BLOCK, PagedAttention, copy_pages
@@ -244,15 +244,15 @@ class Runner:
         decoder = self.decoder
         logits = self.logits[: len(slots)]
         torch.mm(rms_norm_rows(x, decoder.norm, decoder.eps), decoder.head.t(), out=logits)
-        draw(logits, slots, self.state, out, advance=advance)
+        draw(logits, slots, self.state, out, chunk=CHUNK, advance=advance)
 
     def _draw_truncated(
         self, logits: Tensor, out: Tensor, slots: np.ndarray, truncated: list[Request], counts: np.ndarray
     ) -> None:
         """Draw again, inside the nucleus and the likeliest k."""
         params = BatchParams([request.params for request in truncated], self.device)
-        noise = uniform_noise([request.seed for request in truncated], counts)
-        tokens, logprobs, entropies = sample(logits, params, noise)
+        keys = noise_keys([request.seed for request in truncated], counts)
+        tokens, logprobs, entropies = sample(logits, params, keys)
         out[:, : len(slots)] = torch.stack([tokens.int(), logprobs.view(torch.int32), entropies.view(torch.int32)])
         self.state[self._send(slots), TOKEN] = tokens
 

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from ragen.engine.base import Completion
 from ragen.engine.native.kv_cache import RowCache
-from ragen.engine.sampling import BatchParams, sample, uniform_noise
+from ragen.engine.sampling import BatchParams, noise_keys, sample
 from ragen.engine.sessions import Session, SessionEngine, by_new_prompt
 from ragen.engine.stopping import StopRules
 from ragen.errors import EngineError
@@ -176,7 +176,7 @@ class NativeEngine(SessionEngine):
         params = params or BatchParams([request.params for request in requests], self.device)
         replies = [session.reply for session in sessions if session.reply]
         counts = [len(reply.token_ids) for reply in replies]
-        drawn = sample(logits, params, uniform_noise([request.seed for request in requests], counts))
+        drawn = sample(logits, params, noise_keys([request.seed for request in requests], counts))
         finished = []
         for session, reply, token, logprob, entropy in zip(
             sessions, replies, *(numbers.tolist() for numbers in drawn), strict=True

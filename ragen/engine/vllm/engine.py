@@ -38,7 +38,7 @@ from ragen.engine.base import (
     Weights,
     check_request,
 )
-from ragen.engine.sampling import BatchParams, sample, uniform_noise
+from ragen.engine.sampling import BatchParams, noise_keys, sample
 from ragen.engine.shared import Orders, SharedEngine
 from ragen.engine.stopping import StopRules
 from ragen.errors import ConfigError, EngineError, MissingExtra, install_command
@@ -110,8 +110,8 @@ class NoiseSampler(LogitsProcessor):
         rows = [self.rows[i] for i in range(len(logits))]
         self.params = self.params or BatchParams([row.params for row in rows], self.device)
         positions = [len(row.token_ids) for row in rows]
-        noise = uniform_noise([row.seed for row in rows], positions)
-        tokens, logprobs, entropies = sample(logits, self.params, noise)
+        keys = noise_keys([row.seed for row in rows], positions)
+        tokens, logprobs, entropies = sample(logits, self.params, keys)
         for row, position, entropy in zip(rows, positions, entropies.tolist(), strict=True):
             # What was drawn in the middle of a prompt, vLLM throws away and draws again.
             row.entropies[position:] = [entropy]

@@ -19,17 +19,28 @@ from ragen.modeling.kernels.session import (
     TOKEN_COLUMN,
 )
 
-CHUNK = 4096
-"""Logits of one program of the first pass."""
-
 
 @triton.jit
 def _splitmix(x):
-    """SplitMix64, as `sampling.uniform_noise` has it."""
+    """SplitMix64, as `ragen.engine.sampling.noise_keys` has it."""
     x = x + 0x9E3779B97F4A7C15
     x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9
     x = (x ^ (x >> 27)) * 0x94D049BB133111EB
     return x ^ (x >> 31)
+
+
+@triton.jit
+def _arrival_times(numbers, low, high):
+    """Exponential times of uint32 numbers under a key in two words; as `ragen.engine.sampling` has them."""
+    bits = numbers ^ low
+    bits ^= bits >> 16
+    bits = (bits * 0x7FEB352D) ^ high
+    bits ^= bits >> 15
+    bits *= 0x846CA68B
+    bits ^= bits >> 16
+    uniform = tl.minimum((bits.to(tl.float32) + 0.5) * 2.0**-32, 1 - 2.0**-24)
+    series = uniform * (1 + uniform * (0.5 + uniform * (1 / 3)))
+    return tl.where(uniform < 2.0**-7, series, -tl.log(1 - uniform))
 
 
 @triton.jit
@@ -63,15 +74,17 @@ def _draw(
     logits, slots, state, tops, sums, moments, out, stride, vocab, num_chunks, num_rows,
     CHUNK: tl.constexpr, CHUNKS: tl.constexpr, ADVANCE: tl.constexpr,
 ):  # fmt: skip
-    """Invert the cumulative distribution in vocabulary order: first over the chunks, then inside one."""
+    """The chunk that arrives first at the rate of its mass, and in it the token that does."""
     row = tl.program_id(0)
     slot = tl.load(slots + row).to(tl.int64)
     if slot < 0:
         return
     own = state + slot * stride
     count = tl.load(own + COUNT_COLUMN)
-    key = _splitmix(tl.load(own + SEED_COLUMN).to(tl.uint64, bitcast=True))
-    noise = (_splitmix(key ^ count.to(tl.uint64, bitcast=True)) >> 11).to(tl.int64).to(tl.float64) * (2.0**-53)
+    key = _splitmix(
+        _splitmix(tl.load(own + SEED_COLUMN).to(tl.uint64, bitcast=True)) ^ count.to(tl.uint64, bitcast=True)
+    )
+    low, high = key.to(tl.uint32), (key >> 32).to(tl.uint32)
 
     # 1. The chunk
     chunk = tl.arange(0, CHUNKS)
@@ -81,23 +94,18 @@ def _draw(
     top = tl.max(chunk_top, axis=0)
     mass = chunk_sum * tl.exp2(chunk_top - top)
     total = tl.sum(mass, axis=0)
-    goal = (noise * total.to(tl.float64)).to(tl.float32)
-    chosen = tl.sum((is_chunk & (tl.cumsum(mass, axis=0) <= goal)).to(tl.int32), axis=0)
-    # Rounding may leave nothing above the goal; then the likeliest is as good as any.
-    chosen = tl.where(chosen < num_chunks, chosen, tl.argmax(mass, axis=0))
+    factor, is_greedy = _tempered(state, slot, stride)
+    chosen = tl.argmax(mass / _arrival_times((-1 - chunk).to(tl.uint32), low, high), axis=0)
+    chosen = tl.where(is_greedy, tl.argmax(chunk_top, axis=0), chosen)
 
     # 2. The token in it
     column = tl.arange(0, CHUNK)
-    factor, is_greedy = _tempered(state, slot, stride)
-    chosen = tl.where(is_greedy, tl.argmax(chunk_top, axis=0), chosen)
-    before = tl.sum(tl.where(chunk < chosen, mass, 0.0), axis=0)
     first = chosen * CHUNK
     line = logits + row.to(tl.int64) * vocab + first
     x = tl.load(line + column, mask=first + column < vocab, other=-float("inf")).to(tl.float32) * factor
-    weights = tl.exp2(x - top)
-    index = tl.sum((before + tl.cumsum(weights, axis=0) <= goal).to(tl.int32), axis=0)
-    likeliest = tl.argmax(x, axis=0)
-    index = tl.where(is_greedy | (index >= tl.minimum(CHUNK, vocab - first)), likeliest, index)
+    weights = tl.exp2(x - tl.max(x, axis=0))
+    index = tl.argmax(weights / _arrival_times((first + column).to(tl.uint32), low, high), axis=0)
+    index = tl.where(is_greedy, tl.argmax(x, axis=0), index)
     own_logit = tl.sum(tl.where(column == index, x, 0.0), axis=0)
     token = first + index
     tl.store(out + row, token)
@@ -113,21 +121,21 @@ def _draw(
         tl.store(own + POSITION_COLUMN, tl.load(own + POSITION_COLUMN) + 1)
 
 
-def draw(logits: Tensor, slots: Tensor, state: Tensor, out: Tensor, *, advance: bool) -> None:
+def draw(logits: Tensor, slots: Tensor, state: Tensor, out: Tensor, *, chunk: int, advance: bool) -> None:
     """Draw the next token of each session; its state moves on.
 
     `out` [3, rows] int32 gets the tokens and the bits of their float32 log-probs and of the entropies, in nats, where
     they were drawn; rows with slot -1 are left alone.
-    One pass over the logits, and a second look at one chunk of each row.
+    `chunk` tokens race with each other: one pass over the logits, and a second look at one chunk of each row.
     """
     rows, vocab = logits.shape
-    num_chunks = triton.cdiv(vocab, CHUNK)
+    num_chunks = triton.cdiv(vocab, chunk)
     tops = torch.empty(rows, num_chunks, dtype=torch.float32, device=logits.device)
     sums, moments = torch.empty_like(tops), torch.empty_like(tops)
     _chunk_sums[(rows, num_chunks)](
-        logits, slots, state, tops, sums, moments, state.stride(0), vocab, num_chunks, CHUNK=CHUNK, num_warps=4
+        logits, slots, state, tops, sums, moments, state.stride(0), vocab, num_chunks, CHUNK=chunk, num_warps=4
     )
     _draw[(rows,)](
         logits, slots, state, tops, sums, moments, out, state.stride(0), vocab, num_chunks, out.shape[1],
-        CHUNK=CHUNK, CHUNKS=triton.next_power_of_2(num_chunks), ADVANCE=advance, num_warps=8,
+        CHUNK=chunk, CHUNKS=triton.next_power_of_2(num_chunks), ADVANCE=advance, num_warps=8,
     )  # fmt: skip
