@@ -94,10 +94,18 @@ def flatten(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     return leaves
 
 
-def finite(value: Any) -> float | None:
-    """A finite number as it is, else None: JSON knows neither NaN nor infinity."""
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    return value if is_number and math.isfinite(value) else None
+def finite(content: Any) -> Any:
+    """NaN and infinity become null, which JSON knows: [1.0, nan] -> [1.0, None]"""
+    if isinstance(content, float):
+        return content if math.isfinite(content) else None
+    if isinstance(content, Mapping):
+        return {key: finite(value) for key, value in content.items()}
+    return [finite(value) for value in content] if isinstance(content, list | tuple) else content
+
+
+def number(value: Any) -> float | None:
+    """A finite number as it is; None in place of anything else that a file may hold."""
+    return finite(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -7,7 +7,7 @@ import pytest
 
 from ragen import files
 from ragen.errors import ConfigError, FileError
-from ragen.files import check_writable, finite, read_object, read_tensor_header, read_yaml, to_csv, value_at
+from ragen.files import check_writable, finite, number, read_object, read_tensor_header, read_yaml, to_csv, value_at
 
 BROKEN_JSON = {
     b"": "is not JSON",
@@ -117,7 +117,9 @@ def test_a_disk_without_room_is_refused(tmp_path: Path, monkeypatch: pytest.Monk
 
 def test_only_finite_numbers_are_written_as_json():
     values = [1, 0.5, float("nan"), float("-inf"), True, "1", None]
-    assert [finite(value) for value in values] == [1, 0.5, None, None, None, None, None]
+    assert [number(value) for value in values] == [1, 0.5, None, None, None, None, None]
+    assert finite(values) == [1, 0.5, None, None, True, "1", None]
+    assert finite({"a": [1.0, float("nan")], "b": (float("inf"), "x")}) == {"a": [1.0, None], "b": [None, "x"]}
 
 
 def test_a_table_becomes_csv():

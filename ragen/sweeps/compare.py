@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from ragen.algorithms.comparison import iqm_coverage, iqm_interval
 from ragen.errors import RagenError
-from ragen.files import read_yaml, value_at
+from ragen.files import finite, read_yaml, value_at
 from ragen.sweeps.run import STATUS_OF_STATE
 from ragen.tracking.comparison import COLUMNS, Comparison, compare_all, how_compared, to_row
-from ragen.tracking.conditions import Condition, Curve, collapse_note, endings, interval_name, read_curve
+from ragen.tracking.conditions import (
+    Condition,
+    Curve,
+    collapse_note,
+    endings,
+    interval_name,
+    read_curve,
+    share_levels,
+)
 from ragen.tracking.console import markdown_table
 from ragen.tracking.outcomes import Outcome
 from ragen.tracking.rundir import read_metrics, read_status
@@ -48,8 +54,8 @@ def read_arm(name: str, folders: Sequence[Path]) -> Condition:
     if twice := next((seed for seed in seeds if seeds.count(seed) > 1), None):
         same = " and ".join(str(run.run_dir) for run in runs if run.seed == twice)
         raise RagenError(f"{name}: {same} have the same seed.train={twice}. An arm has one run of each seed.")
-    val_seeds = {run.val_seed for run in runs if isinstance(run, ArmRun)}
-    return Condition(value=name, curves=curves, share_levels=len(runs) < 2 or len(val_seeds) < len(runs))
+    val_seeds = [run.val_seed for run in runs if isinstance(run, ArmRun)]
+    return Condition(value=name, curves=curves, share_levels=share_levels(val_seeds))
 
 
 def _read_run(name: str, folder: Path) -> Curve:
@@ -151,15 +157,7 @@ def to_json(arms: Sequence[Condition], comparisons: Sequence[Comparison], smalle
         ],
         "comparisons": [asdict(each) | {"verdict": each.verdict(smallest)} for each in comparisons],
     }
-    return json.dumps(_without_nan(record), indent=2)
-
-
-def _without_nan(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _without_nan(each) for key, each in value.items()}
-    if isinstance(value, list):
-        return [_without_nan(each) for each in value]
-    return None if isinstance(value, float) and math.isnan(value) else value
+    return json.dumps(finite(record), indent=2)
 
 
 def compare_arms(names: Sequence[str], folders: Sequence[Sequence[Path]], *, smallest: float, as_json: bool) -> str:

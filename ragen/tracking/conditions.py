@@ -147,6 +147,14 @@ def read_curve(run: ListedRun, outcome: Outcome) -> Curve:
     )
 
 
+def share_levels(val_seeds: Sequence[str]) -> bool:
+    """Whether runs with these seeds of validation are validated on the same levels: two of them at least, or one run.
+
+    ["123", "123", "123"] -> True, ["1", "2", "3"] -> False
+    """
+    return len(val_seeds) < 2 or len(set(val_seeds)) < len(val_seeds)
+
+
 def over_runs(estimates: Sequence[Estimate], *, share_levels: bool = True) -> Estimate | None:
     """The mean over the runs of a value; all runs of a sweep are validated on the same levels."""
     return over_seeds(estimates, share_levels=share_levels).as_share() if estimates else None

@@ -18,7 +18,7 @@ from typing import Any
 
 from ragen.config.schema import Config
 from ragen.errors import RagenError
-from ragen.files import finite, read_object
+from ragen.files import number, read_object
 from ragen.tracking import names
 from ragen.tracking.card_page import to_markdown
 from ragen.tracking.energy import NotMeasured, joules, read_counters
@@ -195,7 +195,7 @@ def count(rows: Sequence[Row]) -> dict[str, Any]:
 
 def total(values: Sequence[float | None]) -> float | None:
     """[1, 2] -> 3; None where one is not known, which no sum hides: [1, None] -> None."""
-    known = [number for value in values if (number := finite(value)) is not None]
+    known = [found for value in values if (found := number(value)) is not None]
     return sum(known) if len(known) == len(values) else None
 
 
@@ -204,7 +204,7 @@ def sums_below(rows: Sequence[Row], prefix: str) -> dict[str, float]:
     sums: dict[str, float] = {}
     for row in rows:
         for name, value in names.below(prefix, row).items():
-            sums[name] = sums.get(name, 0.0) + (finite(value) or 0.0)
+            sums[name] = sums.get(name, 0.0) + (number(value) or 0.0)
     return sums
 
 

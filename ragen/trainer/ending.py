@@ -19,6 +19,7 @@ import yaml
 from ragen.algorithms.statistics import Estimate
 from ragen.config.schema import Config
 from ragen.errors import NOTHING_LEARNED, Interrupted, RagenError
+from ragen.files import finite
 from ragen.text import MAX_ERROR, safe
 from ragen.tracking import names
 from ragen.tracking.advisories import Advisory, advise, read_health, with_episodes
@@ -117,18 +118,13 @@ class Ending:
             "example": self.cause.trouble.example,
             "remedy": self.cause.trouble.remedy,
             "validation": [
-                [{"tag": v.tag, "step": v.step} | _finite(asdict(v.success)) for v in found]
+                [{"tag": v.tag, "step": v.step} | finite(asdict(v.success)) for v in found]
                 for found in self.validations
             ],
             "checkpoint": str(self.checkpoint) if self.checkpoint else None,
             "best_checkpoint": str(self.best) if self.best else None,
             "next": self.next_command,
         }
-
-
-def _finite(record: Mapping[str, float]) -> dict[str, float | None]:
-    """JSON has no NaN."""
-    return {name: value if value == value else None for name, value in record.items()}
 
 
 # --- why a run ended ------------------------------------------------------------------------------------------------

@@ -7,7 +7,6 @@ its checkpoint does not know) is sent from its start, with `reset`.
 from __future__ import annotations
 
 import json
-import math
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -15,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from ragen.errors import RagenError
+from ragen.files import number
 
 METRICS = "metrics.jsonl"
 LONGEST_READ = 16 * 2**20
@@ -82,12 +82,6 @@ def rows_of(lines: list[bytes]) -> Iterator[dict[str, Any]]:
             continue
         if isinstance(row, dict) and isinstance(row.get("step"), int):
             yield row
-
-
-def number(value: Any) -> float | None:
-    """A finite number, else None: JSON knows neither NaN nor infinity."""
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    return value if is_number and math.isfinite(value) else None
 
 
 @dataclass(kw_only=True, slots=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 import logging
 import os
 import secrets
@@ -12,7 +11,8 @@ import webbrowser
 from collections.abc import Sequence
 from pathlib import Path
 
-from ragen.errors import ConfigError, needing_extra
+from ragen.errors import needing_extra
+from ragen.sockets import listen
 from ragen.tracking.console import console
 from ragen.view.folders import NotThere, existing
 from ragen.view.model import Model, playable
@@ -43,7 +43,7 @@ def serve(
         import uvicorn
 
     token = None if is_loopback(host) else os.environ.get(TOKEN_VARIABLE) or secrets.token_urlsafe(24)
-    listener = listen(host, port)
+    listener = listen(host, port, program="ragen view", default_port=PORT)
     model = Model(player) if player else None
     app = guarded(roots, host=host, token=token, model=model)
     address = address_of(host, listener.getsockname()[1], token)
@@ -69,30 +69,6 @@ def guarded(roots: Sequence[Path], *, host: str = HOST, token: str | None = None
         html = b""
     policy = content_security_policy(script_hashes(html))
     return Guard(build_app(list(roots), model), hosts=names, token=token, policy=policy)
-
-
-def listen(host: str, port: int) -> socket.socket:
-    """A socket that listens; what goes wrong is said before anything is served."""
-    try:
-        family, _, _, _, where = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        listener = socket.socket(family, socket.SOCK_STREAM)
-    except (OSError, UnicodeError) as error:
-        raise ConfigError(f"--host {host}: there is no such address ({error}).") from error
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    try:
-        listener.bind(where)
-        listener.listen()
-    except OSError as error:
-        listener.close()
-        if error.errno == errno.EADDRINUSE:
-            raise ConfigError(
-                f"Port {port} is in use, perhaps by another ragen view. Give another one, for example "
-                f"--port {port + 1}; --port 0 takes any that is free."
-            ) from error
-        if error.errno in (errno.EACCES, errno.EPERM):
-            raise ConfigError(f"Port {port} is not for everybody. Give one above 1023: --port {PORT}") from error
-        raise ConfigError(f"--host {host} --port {port}: {error.strerror}.") from error
-    return listener
 
 
 def address_of(host: str, port: int, token: str | None) -> str:

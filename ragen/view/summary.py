@@ -17,7 +17,7 @@ from statistics import fmean
 from typing import Any
 
 from ragen.errors import RagenError
-from ragen.files import flatten, read_object, read_yaml
+from ragen.files import flatten, number, read_object, read_yaml
 from ragen.tracking import names
 from ragen.tracking.advisories import advise, read_health, with_episodes
 from ragen.tracking.card_page import sections
@@ -27,7 +27,7 @@ from ragen.tracking.run_card import read_card
 from ragen.tracking.rundir import PREFLIGHT, SFT_RECORD
 from ragen.tracking.validation import read_references, success_by_tag
 from ragen.view.folders import Entry
-from ragen.view.series import METRICS, number, read_block, rows_of
+from ragen.view.series import METRICS, read_block, rows_of
 
 KILLED = "its process is gone, without a word about why: it was killed, or the machine went down"
 ROLLOUTS = (names.VALIDATION, names.GREEDY_VALIDATION, "sampled", "greedy")

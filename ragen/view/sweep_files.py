@@ -15,10 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from ragen.errors import RagenError
-from ragen.files import read_object, read_text
+from ragen.files import number, read_object, read_text
 from ragen.tracking.outcomes import Outcome
 from ragen.view.folders import MARKS, Entry, id_of, may_hold_runs
-from ragen.view.series import number
 from ragen.view.summary import stamp
 
 RESULT, COMMAND = ".result.json", ".command"

@@ -14,11 +14,20 @@ from typing import Any
 
 from ragen.algorithms.statistics import Estimate
 from ragen.errors import RagenError
+from ragen.files import finite
 from ragen.tracking.comparison import paired_difference
-from ragen.tracking.conditions import Condition, Curve, endings, interval_name, read_conditions, read_curve
+from ragen.tracking.conditions import (
+    Condition,
+    Curve,
+    endings,
+    interval_name,
+    read_conditions,
+    read_curve,
+    share_levels,
+)
 from ragen.tracking.outcomes import Outcome
 from ragen.view.folders import Entry, Folders, NotThere
-from ragen.view.series import METRICS, number
+from ragen.view.series import METRICS
 from ragen.view.settings import at, read_settings
 from ragen.view.summary import read_status, stamp, state_of
 from ragen.view.sweep_files import (
@@ -197,7 +206,7 @@ def _no_curve(run: Listed, outcome: Outcome) -> Curve:
 def with_levels(condition: Condition) -> Condition:
     """Whether its seeds share their validation levels: by the seed of validation in their configurations."""
     seeds = [str(at(read_settings(curve.run.run_dir), "seed", "val")) for curve in condition.counted]
-    return replace(condition, share_levels=len(seeds) < 2 or len(set(seeds)) < len(seeds))
+    return replace(condition, share_levels=share_levels(seeds))
 
 
 def sort_key(value: str) -> list[tuple[int, float, str]]:
@@ -255,4 +264,4 @@ def to_waiting(run: Listed) -> dict[str, Any]:
 
 
 def _estimate(estimate: Estimate | None) -> dict[str, Any] | None:
-    return None if estimate is None else {key: number(value) for key, value in asdict(estimate).items()}
+    return None if estimate is None else finite(asdict(estimate))

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import socket
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from ragen.env.openenv.server import HOST, listen
+from ragen.env.openenv.server import HOST
 
 
 @contextmanager
@@ -16,7 +17,7 @@ def running(app: Any) -> Iterator[str]:
     """Serve an application in a thread; the value is its address."""
     import uvicorn
 
-    listener = listen(0)
+    listener = socket.create_server((HOST, 0))
     server = uvicorn.Server(uvicorn.Config(app, log_level="error", ws="websockets-sansio", timeout_graceful_shutdown=1))
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
     thread.start()

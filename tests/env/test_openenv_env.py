@@ -1,5 +1,6 @@
 """An OpenEnv server as an environment; the server is `ragen serve`, and some that misbehave."""
 
+import socket
 import sys
 from functools import partial
 
@@ -13,7 +14,7 @@ from starlette.routing import WebSocketRoute
 
 from ragen.env import check_env, make_env
 from ragen.env.openenv.env import metadata_of, numbers_of
-from ragen.env.openenv.server import Served, build_app, listen
+from ragen.env.openenv.server import Served, build_app
 from ragen.errors import ConfigError, MissingExtra
 from tests.env.openenv_servers import running
 
@@ -98,7 +99,7 @@ def test_fields_are_chosen_by_name():
 
 
 def test_where_nothing_listens_the_command_is_given():
-    with listen(0) as listener:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
     with pytest.raises(ConfigError, match=r"no OpenEnv server answers there.*ragen serve SimpleSokoban"):
         make_env("openenv", {"url": f"http://127.0.0.1:{port}"})

@@ -1,6 +1,8 @@
 """`ragen serve`: an environment of ours behind OpenEnv's protocol."""
 
+import errno
 import re
+import socket
 import subprocess
 import sys
 import urllib.request
@@ -13,11 +15,13 @@ pytest.importorskip("starlette", reason="needs the extra openenv")
 from websockets.exceptions import InvalidStatus
 from websockets.sync.client import connect
 
+from ragen.cli import main
 from ragen.cli.serve import option, served
 from ragen.env.openenv import protocol, server
-from ragen.env.openenv.server import Served, Session, build_app, listen
+from ragen.env.openenv.server import Served, Session, build_app
 from ragen.errors import ConfigError
 from tests.env.openenv_servers import running
+from tests.test_sockets import refusing
 
 LAKE = Served(name="lake", env_type="frozen_lake", env_config={"is_slippery": False})
 COUNTDOWN = Served(name="countdown", env_type="countdown", env_config={})
@@ -105,9 +109,20 @@ def test_a_step_that_hangs_is_ended(monkeypatch: pytest.MonkeyPatch, address: st
     assert (kind, data["message"]) == ("error", "step took more than 0.2 s.")
 
 
-def test_a_port_in_use_is_said():
-    with listen(0) as taken, pytest.raises(ConfigError, match=r"is in use. Give another one, for example --port"):
-        listen(taken.getsockname()[1])
+def test_a_port_in_use_is_said(capsys):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        assert main(["serve", "countdown", "--port", str(port)]) == 1
+    said = capsys.readouterr().err
+    assert said.startswith(f"error: Port {port} is in use, perhaps by another ragen serve.")
+    assert f"--port {port + 1};" in said
+
+
+def test_a_port_of_the_system_is_said(capsys, monkeypatch):
+    monkeypatch.setattr(socket, "socket", refusing(errno.EACCES))
+    assert main(["serve", "countdown", "--port", "80"]) == 1
+    said = "error: Port 80 is not for everybody. Give one above 1023: --port 8000\n"
+    assert capsys.readouterr().err == said
 
 
 def test_what_is_served_is_a_tag_or_a_type():

@@ -11,7 +11,7 @@ from tests.packaging.imports import PACKAGE, imported_names, imports_of, modules
 
 # Lower layers first. A part may import from its own layer and from those before it.
 LAYERS = [
-    {"types", "errors", "files", "streams", "text", "seeding", "engine.registry", "config"},
+    {"types", "errors", "files", "sockets", "streams", "text", "seeding", "engine.registry", "config"},
     {"env", "algorithms", "tracking", "models"},
     {"plotting"},
     {"modeling"},
@@ -35,7 +35,7 @@ READERS = {"plotting", "view"}
 READERS_MAY_IMPORT = {"types", "errors", "files", "text", "config", "algorithms", "tracking"}
 # Boards are drawn with the symbols of the environments, tokens with the tokenizer of the model; levels are played with
 # the prompts of a rollout. None of that loads torch, see below.
-VIEW_MAY_IMPORT = {"env", "models", "llm_agent", "engine"}
+VIEW_MAY_IMPORT = {"sockets", "env", "models", "llm_agent", "engine"}
 
 # The modules that may import a heavy optional package.
 HOMES = {"vllm": {"engine/vllm"}, "ray": {"distributed/ranks.py", "sweeps"}}

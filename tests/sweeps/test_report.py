@@ -12,7 +12,7 @@ import pytest
 from ragen.algorithms.statistics import Estimate, proportion_interval
 from ragen.sweeps.report import write_report
 from ragen.sweeps.run import Run
-from ragen.tracking.conditions import interval_name, over_runs, read_conditions
+from ragen.tracking.conditions import interval_name, over_runs, read_conditions, share_levels
 from ragen.tracking.outcomes import Outcome
 from ragen.tracking.rundir import RunDir
 
@@ -58,6 +58,11 @@ def test_two_seeds_have_an_interval_within_zero_and_one():
     two = over_runs([proportion_interval(4, 10), proportion_interval(6, 10)])  # 0.1 * 12.706: wider than a share can be
     assert two is not None and (two.mean, two.low, two.high) == (0.5, 0.0, 1.0)
     assert over_runs([]) is None
+
+
+def test_runs_share_their_levels_unless_each_has_a_validation_seed_of_its_own():
+    assert share_levels(["123", "123", "123"]) and share_levels(["1", "2", "2"]) and share_levels(["1"])
+    assert not share_levels(["1", "2", "3"])
 
 
 def test_one_seed_has_the_interval_of_its_levels(tmp_path):

@@ -6,9 +6,7 @@ A connection is a session with an environment of its own. Only this machine can 
 from __future__ import annotations
 
 import contextlib
-import errno
 import logging
-import socket
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -19,7 +17,8 @@ from ragen.env import boundary
 from ragen.env.base import Env, StepResult, TextEnv
 from ragen.env.boundary import EnvFault
 from ragen.env.openenv import protocol
-from ragen.errors import ConfigError, RagenError, needing_extra
+from ragen.errors import RagenError, needing_extra
+from ragen.sockets import listen
 
 if TYPE_CHECKING:
     from starlette.applications import Starlette
@@ -226,7 +225,7 @@ def serve(served: Served, *, port: int = PORT, max_sessions: int = MAX_SESSIONS)
         import uvicorn
         import websockets  # noqa: F401
     boundary.guarded(boundary.make(served.env_type, served.env_config).close)
-    listener = listen(port)
+    listener = listen(HOST, port, program="ragen serve", default_port=PORT)
     address = f"http://{HOST}:{listener.getsockname()[1]}"
     print(f"{served.name} ({served.env_type}) by OpenEnv's protocol: {address}   (Ctrl-C ends it)", flush=True)
     config = uvicorn.Config(
@@ -241,21 +240,3 @@ def serve(served: Served, *, port: int = PORT, max_sessions: int = MAX_SESSIONS)
     )
     with listener, contextlib.suppress(KeyboardInterrupt):
         uvicorn.Server(config).run(sockets=[listener])
-
-
-def listen(port: int) -> socket.socket:
-    """A socket on loopback."""
-    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    try:
-        listener.bind((HOST, port))
-        listener.listen()
-    except OSError as error:
-        listener.close()
-        if error.errno == errno.EADDRINUSE:
-            raise ConfigError(
-                f"Port {port} is in use. Give another one, for example --port {port + 1}; "
-                "--port 0 takes any that is free."
-            ) from error
-        raise
-    return listener

@@ -14,7 +14,7 @@ import uvicorn
 from playwright.sync_api import Page, expect
 
 from ragen.view.model import Model
-from ragen.view.server import guarded, listen
+from ragen.view.server import guarded
 from tests.view.browser.pages import Visitor
 from tests.view.browser.test_reading import HOSTILE
 from tests.view.test_model import saying
@@ -115,7 +115,7 @@ def test_the_page_is_accessible_and_fits(browser, address: str, theme: str, widt
 @contextmanager
 def served(model: Model, folder: Path) -> Iterator[str]:
     """The address of a page on which this model plays."""
-    listener: socket.socket = listen("127.0.0.1", 0)
+    listener = socket.create_server(("127.0.0.1", 0))
     server = uvicorn.Server(uvicorn.Config(guarded([folder], model=model), log_level="error"))
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
     thread.start()
