@@ -29,6 +29,8 @@ class GroupStatistics:
 
     scores: Tensor
     """Score of the row's episode, less the row's own KL."""
+    episode_scores: Tensor
+    """The same for the episode: the mean of its rows."""
     mean: Tensor
     std: Tensor
     """Sample standard deviation (N - 1); 0 in a group of one episode."""
@@ -53,7 +55,13 @@ def group_statistics(token_rewards: Tensor, groups: Tensor, episodes: Tensor) ->
     squares = _sum_by((scores - mean[episode_group]) ** 2, episode_group, num_groups)
     std = (squares / (count - 1).clamp(min=1)).sqrt()
     row_group = episode_group[row_episode]
-    return GroupStatistics(scores=row_scores, mean=mean[row_group], std=std[row_group], count=count[row_group])
+    return GroupStatistics(
+        scores=row_scores,
+        episode_scores=scores[row_episode],
+        mean=mean[row_group],
+        std=std[row_group],
+        count=count[row_group],
+    )
 
 
 def grpo(
@@ -99,13 +107,14 @@ def arpo(token_rewards: Tensor, mask: Tensor, groups: Tensor, episodes: Tensor) 
 def rloo(token_rewards: Tensor, mask: Tensor, groups: Tensor, episodes: Tensor) -> tuple[Tensor, Tensor]:
     """A = R - mean of the other episodes of the group (RLOO, Ahmadian et al., arXiv 2402.14740).
 
-    R_i - (sum - R_i) / (n - 1) = (R_i - mean) * n / (n - 1). An episode alone keeps its score.
+    The others' mean is mean - (R_i - mean) / (n - 1). An episode alone keeps its score.
 
     scores [1, 0, 0, 3] of one group -> [0, -4/3, -4/3, 8/3]
     """
     stats = group_statistics(token_rewards, groups, episodes)
-    others = (stats.scores - stats.mean) * stats.count / (stats.count - 1).clamp(min=1)
-    return _broadcast(torch.where(stats.count > 1, others, stats.scores), mask)
+    # The whole episode is left out, not this row alone: a baseline that knows the episode's own actions is no baseline.
+    others = stats.mean - (stats.episode_scores - stats.mean) / (stats.count - 1).clamp(min=1)
+    return _broadcast(stats.scores - others.masked_fill(stats.count == 1, 0.0), mask)
 
 
 def reinforce_plus_plus(token_rewards: Tensor, mask: Tensor, *, gamma: float) -> tuple[Tensor, Tensor]:

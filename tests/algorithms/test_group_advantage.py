@@ -127,6 +127,14 @@ def test_every_turn_pays_for_its_own_kl_and_the_episode_counts_with_their_mean()
     assert column(advantages) == pytest.approx([-0.875, -1.375, 1.125])
 
 
+def test_rloo_leaves_out_all_turns_of_the_episode_whatever_kl_they_paid():
+    rewards = torch.tensor([[1.0], [0.5], [3.0]])  # a KL penalty makes the turns of episode 4 differ
+    episodes = torch.tensor([4, 4, 2])
+    advantages = rloo(rewards, torch.ones(3, 1), torch.zeros(3, dtype=torch.long), episodes)
+    # The turns of episode 4 less the other's 3; the other one less the mean .75 of the two turns.
+    assert column(advantages) == pytest.approx([-2.0, -2.5, 2.25])
+
+
 def test_turns_with_equal_scores_have_exactly_their_score_as_mean():
     rewards = torch.full((7, 1), 0.1, dtype=torch.float64)
     stats = group_statistics(rewards, torch.zeros(7, dtype=torch.long), torch.tensor([0, 0, 0, 1, 1, 1, 1]))
