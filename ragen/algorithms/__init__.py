@@ -9,5 +9,5 @@ One more estimator: a function whose parameters are fields of AdvantageInputs, a
 what it needs in ragen/config/estimators.py. One more loss, filter strategy or group metric: a function and an entry in
 POLICY_LOSSES, STRATEGIES or METRICS, and a choice in ragen/config/actor_rollout_ref.py; a strategy also has the
 bound of its value in ragen/config/validate.py. Each with a row in docs/algorithms.md and a test with numbers worked by
-hand.
+hand; an estimator also with what benchmarks/credit.py finds of its bias.
 """
