@@ -122,7 +122,7 @@ class Policy:
         """Of each trajectory, [trajectories]; differentiable by the logits."""
         logprobs = self.logprobs(logits)
         sums = torch.stack([logprobs[self.chosen_in(trajectory)].sum() for trajectory in all_of_them])
-        return torch.tensor([trajectory.chance for trajectory in all_of_them]) * sums.exp()
+        return torch.tensor([trajectory.chance for trajectory in all_of_them], dtype=torch.float64) * sums.exp()
 
 
 def exact_gradient(policy: Policy, *, reference: Policy | None = None, beta: float = 0.0) -> Tensor:  # [choices]

@@ -201,9 +201,11 @@ class Laboratory:
 
         return [[group(batch * num_groups + i) for i in range(num_groups)] for batch in range(num_batches)]
 
-    def estimates(self, arm: Arm, batches: Sequence[Sequence[Group]]) -> Tensor:  # [batches, choices]
-        """What each batch makes of the gradient."""
-        workers = TabularWorkers(self.policy, self.reference, self.values(arm))
+    def estimates(
+        self, arm: Arm, batches: Sequence[Sequence[Group]], *, values: Values | None = None
+    ) -> Tensor:  # [batches, choices]
+        """What each batch makes of the gradient, with the arm's critic or another one."""
+        workers = TabularWorkers(self.policy, self.reference, self.values(arm) if values is None else values)
         config, scores = configure(arm.settings), self.policy.scores().float()
         num_episodes = sum(len(group.episodes) for group in batches[0])
         found = torch.zeros(len(batches), len(scores))

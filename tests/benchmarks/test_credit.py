@@ -145,6 +145,18 @@ def test_a_group_of_two_halves_the_gradient_of_dr_grpo():
         assert laboratory.measure(ARMS["`grpo` without std"]).factor == pytest.approx(0.5, abs=1e-4)
 
 
+@pytest.mark.parametrize("name", ["`gae`, not whitened", "bi-level, γ_H = 1, not whitened"])
+def test_with_lambda_one_any_critic_will_do_but_for_the_noise(name):
+    laboratory = LABORATORIES["stopping bandit"]
+    pairs, weights = laboratory.all_pairs
+    values = laboratory.values(ARMS[name])
+    wrong = dict(zip(values, torch.randn(len(values), generator=torch.Generator().manual_seed(0)).tolist()))
+    estimates = laboratory.estimates(ARMS[name], pairs, values=wrong)
+    found = Measured.of(estimates, exact_gradient(laboratory.policy), weights)
+    assert found.factor == pytest.approx(1, abs=1e-4) and found.angle < 0.002
+    assert found.noise > 2 * laboratory.measure(ARMS[name]).noise
+
+
 def test_a_discount_gives_the_mean_of_discounted_credit_which_is_another_direction():
     laboratory = LABORATORIES["stopping bandit"]
     policy, scores = laboratory.policy, laboratory.policy.scores()
