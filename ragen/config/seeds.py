@@ -12,6 +12,13 @@ SEED_GAP = 2_000_000
 this. The demonstrations behind the embedded models begin at half of it, and end before 1,400,000."""
 
 
+def repeat_seed(seed: int | None, number: int, key: str) -> int:
+    """seed.train of the run that repeats another one, of which `number` 1 is the plain run; `key` asked for it."""
+    if seed is None:
+        raise ConfigError(f"{key}: seed.train is null, so no run could be repeated. Give it a number.")
+    return seed + (number - 1) * SEED_GAP
+
+
 def training_levels(config: Config, seed: int) -> range:
     """The levels of a whole run, or more: what es_manager.train.levels may play, and refill."""
     return range(seed, seed + _num_training_levels(config))

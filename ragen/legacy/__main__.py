@@ -44,9 +44,14 @@ def run(env: str, arguments: Sequence[str], *, is_shown: bool) -> int:
 
         sft(*load_sft("base", overrides))
         return 0
+    config = load_config("base", overrides)
+    if config.trainer.seeds > 1:
+        from ragen.sweeps.seeds import train_seeds
+
+        return train_seeds(config, "base", None, overrides)
     from ragen.trainer.train import train
 
-    return train(load_config("base", overrides))
+    return train(config)
 
 
 def show(settings: Settings, changes: Sequence[Change]) -> None:

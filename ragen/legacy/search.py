@@ -8,28 +8,25 @@ from __future__ import annotations
 
 import argparse
 import itertools
-import json
 import os
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
 
 from ragen.config import load_config
+from ragen.config.arguments import num_seeds
+from ragen.config.seeds import repeat_seed
 from ragen.errors import ConfigError, reporting_errors
 from ragen.files import read_object
+from ragen.legacy.best import BEST, Candidate, Params, store_best
 from ragen.legacy.settings import check_env, read_settings
 from ragen.legacy.translate import translate
 from ragen.sweeps.driver import drive
-from ragen.sweeps.results import score_of
 from ragen.sweeps.run import Run, shell_line
 from ragen.sweeps.slots import Slot, cut_slots, find_machine
-from ragen.tracking.console import console, print_table
 from ragen.tracking.machine import query_gpus
-from ragen.tracking.outcomes import DONE, Outcome
-from ragen.tracking.rundir import write_atomic
 
 DEFAULT_MODEL = "Qwen/Qwen2.5-3B-Instruct"
 GROUPS: dict[int, dict[str, tuple[str, ...]]] = {
@@ -58,13 +55,10 @@ FIXED = (
 )
 LOGS = Path("log/terminal")
 RUN_LOGS = LOGS / "hyper_param_search_logs"
-BEST = Path("log/searched_hyper_params")
 MAX_MEMORY_USED = 0.5
 """A GPU with more of its memory taken belongs to somebody else."""
 
 PROGRAM = "bash scripts/hyperparam_search.sh"
-
-Params = dict[str, str]
 
 
 def main(argv: Sequence[str] | None = None, *, prog: str = PROGRAM) -> int:
@@ -82,6 +76,7 @@ def parser(prog: str = PROGRAM) -> argparse.ArgumentParser:
     found.add_argument("--parallel", action="store_true", help="one run on every n_gpus GPUs, side by side")
     found.add_argument("--n_gpus", type=int, default=1, help="GPUs of one run (%(default)s)")
     found.add_argument("--micro_batch_size", type=int, default=2, help="episodes per pass, over its GPUs (%(default)s)")
+    found.add_argument("--seeds", type=num_seeds, default=1, help="run every setting with N seeds (%(default)s)")
     found.add_argument("--dry_run", action="store_true", help="print the commands; nothing is run or stored")
     for name in (*DEFAULTS, "ppo_batch_size"):
         found.add_argument(f"--{name}", metavar="VALUE", help=f"fixed value of {legacy_key(name)}")
@@ -112,21 +107,17 @@ def search(args: argparse.Namespace, words: Sequence[str]) -> int:
         summary=LOGS / f"hyperparam_search_{args.exp_base_name}_{time.strftime('%Y%m%d_%H%M%S')}.log",
         is_dry=args.dry_run,
     )
-    return 0 if outcomes is None else store_best(args, candidates, outcomes)
+    if outcomes is None:
+        return 0
+    facts = {"env_name": args.env_name, "base_model": args.base_model}
+    return store_best(args.search_group, candidates, outcomes, facts=facts)
 
 
 # --- the plan
 
 
-class Candidate(NamedTuple):
-    """A run with all its hyper-parameters, searched and fixed."""
-
-    run: Run
-    params: Params
-
-
 def plan(args: argparse.Namespace) -> list[Candidate]:
-    """Every combination of the group's values."""
+    """Every combination of the group's values with every seed; all combinations of the first seed come first."""
     grid = GROUPS[args.search_group]
     for name in grid:
         if getattr(args, name) is not None:
@@ -135,36 +126,58 @@ def plan(args: argparse.Namespace) -> list[Candidate]:
         if any(override.startswith(f"{legacy_key(name)}=") for override in args.overrides):
             raise ConfigError(f"{legacy_key(name)} is an option of the search: use --{name}.")
     fixed = fixed_values(args)
-    candidates = []
-    for values in itertools.product(*grid.values()):
-        chosen = dict(zip(grid, values, strict=True))
-        params = {name: chosen.get(name, fixed.get(name, "")) for name in DEFAULTS}
-        episodes = int(params["train_batch_size"]) * int(params["n_rollout"])
-        params["ppo_batch_size"] = args.ppo_batch_size or str(episodes)
-        params["micro_batch_size"] = str(args.micro_batch_size)
-        name = "_".join([args.exp_base_name, *(f"{key}_{value}" for key, value in chosen.items())])
-        words = [
-            f"model.base_model={args.base_model}",
-            f"model.experiment_name={name}",
-            f"system.n_gpus={args.n_gpus}",
-            *FIXED,
-            *(f"{legacy_key(key)}={value}" for key, value in params.items()),
-            *args.overrides,
-        ]
-        changes = translate(read_settings(args.env_name, words, os.environ))
-        config = load_config("base", [change.override for change in changes])
-        run = Run(
-            name=name,
-            command=(sys.executable, "-m", "ragen.legacy", args.env_name, *words),
-            log=RUN_LOGS / f"exp_{name}.log",
-            run_dir=Path(config.trainer.default_local_dir),
-            total_steps=config.trainer.total_training_steps,
-            fields=chosen,
-            has_score=True,
-            config=config,
-        )
-        candidates.append(Candidate(run, params))
+    settings = [dict(zip(grid, values, strict=True)) for values in itertools.product(*grid.values())]
+    candidates = [plan_run(args, chosen, complete(args, chosen, fixed)) for chosen in settings]
+    for seed in range(2, args.seeds + 1):
+        candidates += [repeat(args, candidate, seed) for candidate in candidates[: len(settings)]]
     return candidates
+
+
+def repeat(args: argparse.Namespace, plain: Candidate, number: int) -> Candidate:
+    """The same setting with another seed."""
+    assert plain.run.config is not None
+    seed = repeat_seed(plain.run.config.seed.train, number, "--seeds")
+    return plan_run(args, dict(plain.run.fields), plain.params, number, [f"seed.train={seed}"])
+
+
+def complete(args: argparse.Namespace, chosen: Params, fixed: Params) -> Params:
+    """All hyper-parameters of a setting, searched and fixed."""
+    params = {name: chosen.get(name, fixed.get(name, "")) for name in DEFAULTS}
+    episodes = int(params["train_batch_size"]) * int(params["n_rollout"])
+    batches = {"ppo_batch_size": args.ppo_batch_size or str(episodes), "micro_batch_size": str(args.micro_batch_size)}
+    return params | batches
+
+
+def plan_run(
+    args: argparse.Namespace, chosen: Params, params: Params, seed: int = 1, extra: Sequence[str] = ()
+) -> Candidate:
+    """A setting with one of its seeds, of which the first is that of the configuration."""
+    end = f"-seed{seed}" if seed > 1 else ""
+    name = "_".join([args.exp_base_name, *(f"{key}_{value}" for key, value in chosen.items())]) + end
+    words = [
+        f"model.base_model={args.base_model}",
+        f"model.experiment_name={name}",
+        f"system.n_gpus={args.n_gpus}",
+        *FIXED,
+        *(f"{legacy_key(key)}={value}" for key, value in params.items()),
+        *args.overrides,
+        *extra,
+    ]
+    changes = translate(read_settings(args.env_name, words, os.environ))
+    config = load_config("base", [change.override for change in changes])
+    run = Run(
+        name=name,
+        command=(sys.executable, "-m", "ragen.legacy", args.env_name, *words),
+        log=RUN_LOGS / f"exp_{name}.log",
+        run_dir=Path(config.trainer.default_local_dir),
+        total_steps=config.trainer.total_training_steps,
+        value=", ".join(f"{key}={value}" for key, value in chosen.items()),
+        seed=seed,
+        fields=chosen,
+        has_score=True,
+        config=config,
+    )
+    return Candidate(run, params)
 
 
 def fixed_values(args: argparse.Namespace) -> Params:
@@ -213,37 +226,6 @@ def busy_gpus() -> set[str]:
     """GPUs with more than half of their memory taken, as far as nvidia-smi says."""
     rows = [row for row in query_gpus("index,memory.used,memory.total") if "".join(row[1:]).isdecimal()]
     return {gpu for gpu, used, total in rows if float(used) >= MAX_MEMORY_USED * float(total)}
-
-
-# --- the result
-
-
-def store_best(args: argparse.Namespace, candidates: Sequence[Candidate], outcomes: Mapping[str, Outcome]) -> int:
-    """Show the scores and store the best setting; without a score of every run there is no best."""
-    scored = [(score_of(run) if outcomes[run.name].status in DONE else None, run, params) for run, params in candidates]
-    rows = [[run.name, "failed" if score is None else f"{score:.4f}"] for score, run, _ in scored]
-    print_table(f"Search group {args.search_group}, {args.env_name}", ("run", "validation score"), rows)
-    failed = [run for score, run, _ in scored if score is None]
-    if failed:
-        print(
-            f"error: {len(failed)} of {len(scored)} runs have no score, the first: {failed[0].log}. Nothing is stored; "
-            "the same command runs them again.",
-            file=sys.stderr,
-        )
-        return 1
-    score, run, params = max(scored, key=lambda entry: entry[0] or 0.0)
-    path = BEST / f"searched_params_group_{args.search_group}.json"
-    record: dict[str, Any] = {
-        "env_name": args.env_name,
-        "base_model": args.base_model,
-        "experiment_name": run.name,
-        "score": score,
-        **{name: json.loads(f"{float(value):g}") for name, value in params.items()},
-    }
-    write_atomic(path, json.dumps(record, indent=2) + "\n")
-    best = ", ".join(f"{name}={value}" for name, value in run.fields.items())
-    console.print(f"Best: {best} (score {score:.4f}), stored in {path}", soft_wrap=True)
-    return 0
 
 
 if __name__ == "__main__":

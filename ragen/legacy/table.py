@@ -169,6 +169,8 @@ TABLE: dict[str, Row] = {
         str, "Checkpoints go to trainer.default_local_dir. Leave it out.", "trainer.default_local_dir"
     ),
     "trainer.nnodes": same(int, "trainer.nnodes"),
+    "trainer.seeds": same(int, "trainer.seeds", "younger than these experiments: the same command with other seeds"),
+    "seed.train": same(int, "seed.train", "younger than these experiments: where the training levels start"),
     "trainer.save_freq": same(int, "trainer.save_freq"),
     "trainer.test_freq": same(int, "trainer.test_freq"),
     "trainer.project_name": same(str, "trainer.project_name"),

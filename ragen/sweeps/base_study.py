@@ -20,7 +20,7 @@ from ragen.algorithms.statistics import Estimate, over_seeds, unknown_interval
 from ragen.config.load import load_config
 from ragen.config.seeds import SEED_GAP
 from ragen.sft.config import SECTION
-from ragen.sweeps.driver import drive
+from ragen.sweeps.driver import check_is_one, drive
 from ragen.sweeps.run import Run, shell_line
 from ragen.sweeps.slots import Slot
 from ragen.tracking.comparison import p_text, verdict
@@ -190,7 +190,7 @@ def report(found: dict[Key, list[Rates | None]], num_seeds: int) -> str:
 def study(out: Path, overrides: Sequence[str], *, num_seeds: int, num_slots: int) -> int:
     """Run what has not been run, write and print the report; the exit code."""
     for game in GAMES.values():  # a mistake is reported once, not by every run
-        load_config(game.config_name, [word for word in overrides if not word.startswith(SECTION)])
+        check_is_one(load_config(game.config_name, [word for word in overrides if not word.startswith(SECTION)]))
     runs = plan(out, range(1, num_seeds + 1), overrides)
     slots = [Slot(devices="", size=1, label="1xCPU") for _ in range(num_slots)]
     outcomes = drive(list(runs.values()), slots, title="study") or {}

@@ -4,76 +4,22 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
 
 from ragen.algorithms.comparison import iqm_coverage, iqm_interval
-from ragen.errors import RagenError
-from ragen.files import finite, read_yaml, value_at
-from ragen.sweeps.run import STATUS_OF_STATE
+from ragen.files import finite
+from ragen.tracking.arms import read_arm
 from ragen.tracking.comparison import COLUMNS, Comparison, compare_all, how_compared, to_row
-from ragen.tracking.conditions import (
-    Condition,
-    Curve,
-    collapse_note,
-    endings,
-    interval_name,
-    read_curve,
-    share_levels,
-)
+from ragen.tracking.conditions import Condition, collapse_note, endings, interval_name
 from ragen.tracking.console import markdown_table
-from ragen.tracking.outcomes import Outcome
 from ragen.tracking.rundir import read_metrics, read_status
-from ragen.tracking.validation import NO_VALIDATION, success_by_tag
+from ragen.tracking.validation import success_by_tag
 
 MIN_IQM_SEEDS, MIN_IQM_TASKS = 5, 3
 """From so many on an interquartile mean over tasks and seeds is given."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ArmRun:
-    """A run of an arm, in the form that conditions are read from."""
-
-    name: str
-    value: str
-    """The name of its arm."""
-    seed: int
-    """Its seed.train, by which runs are paired."""
-    run_dir: Path
-    val_seed: str
-    """Its seed.val: which levels it was validated on."""
-
-
-def read_arm(name: str, folders: Sequence[Path]) -> Condition:
-    """The runs of an arm. One that has not ended does not count."""
-    curves = [_read_run(name, folder) for folder in folders]
-    runs = [curve.run for curve in curves]
-    seeds = [run.seed for run in runs]
-    if twice := next((seed for seed in seeds if seeds.count(seed) > 1), None):
-        same = " and ".join(str(run.run_dir) for run in runs if run.seed == twice)
-        raise RagenError(f"{name}: {same} have the same seed.train={twice}. An arm has one run of each seed.")
-    val_seeds = [run.val_seed for run in runs if isinstance(run, ArmRun)]
-    return Condition(value=name, curves=curves, share_levels=share_levels(val_seeds))
-
-
-def _read_run(name: str, folder: Path) -> Curve:
-    config_file = folder / "config.yaml"
-    config = read_yaml(config_file)
-    run = ArmRun(
-        name=str(value_at(config, "trainer.experiment_name", config_file)),
-        value=name,
-        seed=int(value_at(config, "seed.train", config_file)),
-        run_dir=folder,
-        val_seed=str(value_at(config, "seed.val", config_file)),
-    )
-    status = read_status(folder)
-    ended = STATUS_OF_STATE.get(status["state"], "missing")
-    curve = read_curve(run, Outcome(status=ended, early_stop=status.get("early_stop"), cause=status.get("cause", "")))
-    if not curve.steps:
-        raise RagenError(f"{folder} {NO_VALIDATION}")
-    return curve
 
 
 def notes_on(arms: Sequence[Condition]) -> list[str]:

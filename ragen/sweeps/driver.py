@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from ragen.config.schema import Config
 from ragen.config.trainer import TrainerConfig
 from ragen.errors import ConfigError, Interrupted
 from ragen.sweeps.backend import Backend, LocalBackend
@@ -88,7 +89,7 @@ def make_backend(ray: str | None, slots: Sequence[Slot]) -> Backend:
 
 
 def check_folders(runs: Sequence[Run]) -> None:
-    """No two runs share a directory, and none continues what another command has trained."""
+    """No two runs share a directory, none is several, and none continues what another command has trained."""
     owners: dict[Path, str] = {}
     for run in runs:
         if other := owners.get(run.run_dir):
@@ -97,7 +98,17 @@ def check_folders(runs: Sequence[Run]) -> None:
             )
         owners[run.run_dir] = run.name
         if run.config:
+            check_is_one(run.config)
             check_own_changes(run.config)
+
+
+def check_is_one(config: Config) -> None:
+    """A run of a list is one run."""
+    if config.trainer.seeds > 1:
+        raise ConfigError(
+            f"trainer.seeds={config.trainer.seeds} would repeat every run within itself. Use --seeds, where the "
+            "command has it, or leave trainer.seeds out."
+        )
 
 
 def check_ready(runs: Sequence[Run]) -> int:

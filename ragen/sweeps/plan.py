@@ -9,7 +9,7 @@ from pathlib import Path
 
 from ragen.config import load_config
 from ragen.config.quoting import quoted
-from ragen.config.seeds import SEED_GAP
+from ragen.config.seeds import repeat_seed
 from ragen.errors import ConfigError
 from ragen.sweeps.experiments import (
     ALGORITHMS,
@@ -156,7 +156,7 @@ def plan_sweep(sweep: Sweep, options: Options, slot: Slot) -> list[Run]:
                 value=value,
                 seed=seed,
                 # Without a fixed seed every run draws its own.
-                extra=[] if first_seed is None else [f"seed.train={first_seed + (seed - 1) * SEED_GAP}"],
+                extra=[] if first_seed is None else [f"seed.train={repeat_seed(first_seed, seed, '--seeds')}"],
             )
             assert run.config is not None
             first_seeds.setdefault(value, run.config.seed.train)

@@ -13,14 +13,12 @@ from pathlib import Path
 
 from ragen.config import Config
 from ragen.tracking.lock import run_lock
-from ragen.tracking.outcomes import Status
+from ragen.tracking.outcomes import STATUS_OF_STATE
 from ragen.tracking.rundir import read_metrics, read_status, write_atomic
 from ragen.tracking.validation import mean_success
 
 DEVICES = "{devices}"
 """Stands in a command for the GPU ids of the slot it runs on."""
-
-STATUS_OF_STATE: dict[str, Status] = {"finished": "success", "early_stopped": "early_stopped"}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -8,8 +8,7 @@ from pathlib import Path
 
 from ragen.config import Config, load_config
 from ragen.config.quoting import quoted
-from ragen.config.seeds import SEED_GAP
-from ragen.errors import ConfigError
+from ragen.config.seeds import repeat_seed
 from ragen.sweeps.compare import arms_table
 from ragen.sweeps.driver import drive, exit_code
 from ragen.sweeps.plan import key_of
@@ -39,8 +38,6 @@ def plan_seeds(
     config: Config, config_name: str, config_dir: str | None, overrides: Sequence[str], slot: Slot
 ) -> list[Run]:
     """The plain run, then `-seed2`, `-seed3`, ... with training seeds of their own, on the same validation levels."""
-    if config.seed.train is None:
-        raise ConfigError("trainer.seeds: seed.train is null, so no run could be repeated. Give it a number.")
     kept = [word for word in overrides if key_of(word) not in OWN_KEYS]
     folder, name = Path(config.trainer.default_local_dir), config.trainer.experiment_name
     where = ["--config-dir", config_dir] if config_dir else []
@@ -51,7 +48,7 @@ def plan_seeds(
             "trainer.seeds=1",
             f"trainer.experiment_name={quoted(name + end)}",
             f"trainer.default_local_dir={quoted(str(folder) + end)}",
-            f"seed.train={config.seed.train + (seed - 1) * SEED_GAP}",
+            f"seed.train={repeat_seed(config.seed.train, seed, 'trainer.seeds')}",
             f"system.CUDA_VISIBLE_DEVICES='{DEVICES}'",
         ]
         words = [*kept, *own]

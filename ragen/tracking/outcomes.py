@@ -12,6 +12,8 @@ from typing import Literal
 from ragen.tracking.names import seconds
 
 Status = Literal["success", "early_stopped", "fail", "missing"]
+STATUS_OF_STATE: dict[str, Status] = {"finished": "success", "early_stopped": "early_stopped"}
+"""State of status.json -> status of a run that has come to its end."""
 DONE: tuple[Status, ...] = ("success", "early_stopped")
 TIMES = {"train_time": seconds("train_total"), "eval_time": seconds("eval_total"), "total_time": seconds("total")}
 """Field of a result line -> metric of the last step."""

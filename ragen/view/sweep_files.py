@@ -11,6 +11,7 @@ import re
 import shlex
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import dropwhile, takewhile
 from pathlib import Path
 from typing import Any
 
@@ -154,8 +155,9 @@ def read_report(sweep: Sweep) -> str:
 
 
 def read_table(path: Path) -> dict[str, Any]:
-    """A table in Markdown, cell by cell: {"columns": ["model", ...], "rows": [["tiny", ...], ...]}"""
-    lines = [line.strip() for line in read_text(path)[:LONGEST_REPORT].splitlines() if line.startswith("|")]
+    """The first table of a Markdown file, cell by cell: {"columns": ["model", ...], "rows": [["tiny", ...], ...]}"""
+    lines = dropwhile(lambda line: not line.startswith("|"), read_text(path)[:LONGEST_REPORT].splitlines())
+    lines = [line.strip() for line in takewhile(lambda line: line.startswith("|"), lines)]
     cells = [[cell.strip().replace("\\|", "|") for cell in CELLS.split(line)[1:-1]] for line in lines]
     return {"columns": cells[0] if cells else [], "rows": cells[2:]}
 

@@ -173,9 +173,7 @@ def test_log_probs_are_those_of_the_tempered_distribution(temperature, odds):
 
 
 def test_greedy_takes_the_likeliest_token_and_reports_its_log_prob_at_temperature_one():
-    tokens, logprobs, _ = sample(
-        logits_of(0.2, 0.7, 0.1, rows=50), params(*[{"temperature": 0}] * 50), keys_of(50)
-    )
+    tokens, logprobs, _ = sample(logits_of(0.2, 0.7, 0.1, rows=50), params(*[{"temperature": 0}] * 50), keys_of(50))
     assert set(tokens.tolist()) == {1}
     assert logprobs.tolist() == pytest.approx([math.log(0.7)] * 50)
 

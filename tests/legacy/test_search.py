@@ -14,10 +14,14 @@ import yaml
 from safetensors.torch import load_file, save_file
 
 from ragen.cli import main as ragen
+from ragen.config.seeds import SEED_GAP
 from ragen.errors import ConfigError
-from ragen.legacy import search
+from ragen.legacy import best, search
+from ragen.legacy.__main__ import main as legacy
 from ragen.models.resolve import resolve_model
-from ragen.tracking.rundir import read_metrics, read_status
+from ragen.sweeps.run import Run
+from ragen.tracking.outcomes import Outcome
+from ragen.tracking.rundir import RunDir, read_metrics, read_status, write_atomic
 from tests.legacy.test_base_experiments import published
 
 ROOT = Path(__file__).parents[2]
@@ -60,8 +64,87 @@ def test_a_run_is_a_legacy_command(here):
     assert config.es_manager.val.env_groups == 50
 
 
+def test_every_setting_is_repeated_with_other_seeds_on_the_same_validation_levels(here):
+    runs = [run for run, _ in planned("--search_group", "2", "--seeds", "3", "seed.train=7")]
+    assert [run.name for run in runs[3:6]] == [
+        "hyperparam_searching_actor_lr_1e-5",
+        "hyperparam_searching_actor_lr_5e-7-seed2",
+        "hyperparam_searching_actor_lr_1e-6-seed2",
+    ]
+    configs = [run.config for run in runs if run.config]
+    assert [config.seed.train for config in configs[::4]] == [7, 7 + SEED_GAP, 7 + 2 * SEED_GAP]
+    assert len({config.seed.val for config in configs}) == 1 and len({run.run_dir for run in runs}) == 12
+    assert {run.value for run in runs} == {f"actor_lr={rate}" for rate in ("5e-7", "1e-6", "5e-6", "1e-5")}
+
+
+def searched(folder: Path, rate: str, seed: int, success: float, *, state: str = "finished") -> best.Candidate:
+    """A run of a search that has ended; its score is twice its success."""
+    name = f"actor_lr_{rate}-seed{seed}"
+    run = RunDir(folder / name)
+    run.write_config("es_manager: {val: {group_size: 1, env_configs: {tags: [A], n_groups: [100]}}}")
+    run.log(1, {"val-env/A/success": success, "val-env/A/score": 2 * success})
+    run.write_status(state)
+    planned_run = Run(
+        name=name,
+        command=(),
+        log=folder / f"{name}.log",
+        run_dir=run.path,
+        total_steps=1,
+        value=f"actor_lr={rate}",
+        seed=seed,
+        fields={"actor_lr": rate},
+    )
+    return best.Candidate(planned_run, {"actor_lr": rate})
+
+
+def test_the_best_of_several_seeds_is_the_best_mean_and_what_cannot_be_told_from_it_is_named(here, capsys):
+    rates = {"1e-6": (0.30, 0.33, 0.31), "5e-6": (0.60, 0.55, 0.62), "1e-5": (0.58, 0.64, 0.50)}
+    found = [searched(here, rate, seed, each) for rate, row in rates.items() for seed, each in enumerate(row, start=1)]
+    outcomes = {run.name: Outcome(status="success") for run, _ in found}
+    assert best.store_best(2, found, outcomes, facts={"env_name": "bandit", "base_model": "tiny"}) == 0
+    said = capsys.readouterr().out
+    assert "| actor_lr=5e-6 | 1, 2, 3 | 0.590 [" in said and "cannot tell: about" in said and "| lower |" in said
+    assert "its lead flatters it" in said
+    stored = json.loads((here / BEST.format(2)).read_text())
+    assert (stored["actor_lr"], stored["score"]) == (5e-6, pytest.approx(1.18))
+    assert stored["scores"] == [1.2, 1.1, 1.24] and stored["not_found_lower"] == ["actor_lr=1e-5"]
+
+
+def test_a_setting_with_a_collapsed_seed_has_no_interval(here, capsys):
+    found = [searched(here, "1e-6", seed, 0.3) for seed in (1, 2)]
+    found += [searched(here, "5e-6", 1, 0.6), searched(here, "5e-6", 2, 0.1, state="early_stopped")]
+    outcomes = {run.name: Outcome(status="success") for run, _ in found}
+    outcomes[found[-1].run.name] = Outcome(status="early_stopped")
+    assert best.store_best(2, found, outcomes, facts={"env_name": "bandit", "base_model": "tiny"}) == 0
+    said = capsys.readouterr().out
+    assert "0.7000 (a run collapsed)" in said and "no verdict on the mean: runs collapsed" in said
+
+
+def test_seeds_within_a_run_are_refused(here, capsys):
+    words = ["--env_name=two_armed_bandit", "--search_group", "2", "--base_model=tiny", "--dry_run"]
+    assert search.main([*words, "trainer.seeds=3"]) == 1
+    assert "trainer.seeds=3 would repeat every run within itself. Use --seeds" in capsys.readouterr().err
+
+
+def test_a_search_with_two_seeds_runs_to_its_table(here, monkeypatch, capsys):
+    monkeypatch.setitem(search.GROUPS, 2, {"actor_lr": ("1e-6",)})
+    words = ["--env_name=two_armed_bandit", "--search_group", "2", "--seeds", "2", *SMALL, *FEW]
+    assert search.main(words) == 0
+    assert "| actor_lr=1e-6 | 1, 2 |" in capsys.readouterr().out
+    assert len(json.loads((here / BEST.format(2)).read_text())["scores"]) == 2
+
+
+@pytest.mark.slow
+def test_a_published_command_repeats_itself_with_seeds(here, capsys):
+    words = ["model.experiment_name=twice", "model.base_model=tiny", *SMALL[1:], "training.train_batch_size=2"]
+    more = ["training.n_rollout=2", "training.ppo_batch_size=4", "training.micro_batch_size=4", "trainer.seeds=2"]
+    assert legacy(["two_armed_bandit", *words, *more]) == 0
+    assert sorted(path.name for path in Path("checkpoints/RAGEN").iterdir()) == ["twice", "twice-seed2"]
+    assert "| twice | 1, 2 |" in capsys.readouterr().out
+
+
 def test_earlier_groups_give_their_best_unless_a_value_is_given(here, capsys):
-    search.write_atomic(
+    write_atomic(
         Path(BEST.format(1)),
         json.dumps({"env_name": "sokoban", "base_model": search.DEFAULT_MODEL, "train_batch_size": 16, "n_rollout": 4}),
     )

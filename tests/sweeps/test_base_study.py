@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from ragen.cli.study import main
+from ragen.errors import ConfigError
 from ragen.sweeps import base_study
 from ragen.sweeps.base_study import GAMES, Game, arms, gain, plan, report
 from ragen.tracking.rundir import RunDir
@@ -36,6 +37,12 @@ def test_no_level_of_a_study_was_demonstrated_to_an_embedded_model():
     found = re.findall(r"(seed\.train|seed\.val|sft\.seed)=(\d+)", shells)
     assert len({name for name, _ in found}) == 3
     assert not [pair for pair in found if was_demonstrated(range(int(pair[1]), int(pair[1]) + 10_000))]
+
+
+def test_seeds_within_a_run_are_refused(tmp_path):
+    with pytest.raises(ConfigError, match=r"trainer\.seeds=2 would repeat every run within itself\. Use --seeds"):
+        main(["--out", str(tmp_path / "out"), "trainer.seeds=2"])
+    assert not (tmp_path / "out").exists()
 
 
 def test_the_report_has_means_and_differences(tmp_path):

@@ -64,3 +64,6 @@ def test_a_table_of_scaling_is_read_cell_by_cell(tmp_path):
     (tmp_path / "scaling.md").write_text(markdown_table(["model", "run"], [["a|b", "x"], ["<b>", "y"]]) + "\n")
     assert read_table(tmp_path / "scaling.md") == {"columns": ["model", "run"], "rows": [["a|b", "x"], ["<b>", "y"]]}
     assert list(find_sweeps([tmp_path])) == ["0/scaling.md"]
+    more = markdown_table(["model"], [["x"]]) + "\n\nBelow:\n\n" + markdown_table(["other"], [["y"]]) + "\n"
+    (tmp_path / "scaling.md").write_text(more)
+    assert read_table(tmp_path / "scaling.md") == {"columns": ["model"], "rows": [["x"]]}
