@@ -21,6 +21,9 @@ KEY = "actor_rollout_ref.actor.policy_loss"
 MAX_LOG_RATIO = 20.0
 """exp(20) = 4.9e8: beyond it a ratio only overflows."""
 
+SAPO_TEMPERATURES = (1.0, 1.05)
+"""For advantages above zero, and for the others: the paper's, so that what is to become rarer is damped sooner."""
+
 TokenMetrics = dict[str, Tensor]
 """Metric path -> value of each token, without gradient."""
 
@@ -99,10 +102,29 @@ def cispo(x: PolicyInputs) -> tuple[Tensor, TokenMetrics]:
     return -weight * x.advantages * x.logprobs, _metrics(weight != ratio, -log_ratio)
 
 
+def sapo(x: PolicyInputs) -> tuple[Tensor, TokenMetrics]:
+    """A soft gate where PPO has a clip (SAPO, Gao et al., arXiv 2511.20347).
+
+    gate = 4 / tau * sigmoid(tau * (ratio - 1)), tau 1 where A > 0, else 1.05
+    loss = -A * gate
+
+    The gradient by the ratio, 4 p (1 - p) with p that sigmoid, is 1 on policy and fades on both sides without ever
+    being 0. Nothing is clipped, so no clip key is used and `pg_clipfrac` stays 0.
+
+    ratio 1.5, A 1 -> loss -4 sigmoid(.5) = -2.490, gradient by the log-prob -1.5 * .940 = -1.410; PPO's is 0
+    """
+    log_ratio = (x.logprobs - x.old_logprobs).clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO)
+    above, below = SAPO_TEMPERATURES
+    tau = torch.where(x.advantages > 0, above, below)
+    gate = 4 / tau * torch.sigmoid(tau * (log_ratio.exp() - 1))
+    return -x.advantages * gate, _metrics(torch.zeros_like(gate.detach()), -log_ratio)
+
+
 POLICY_LOSSES: dict[str, PolicyLoss] = {
     "ppo": ppo,
     "gspo": gspo,
     "cispo": cispo,
+    "sapo": sapo,
 }
 
 

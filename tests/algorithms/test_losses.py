@@ -92,6 +92,25 @@ def test_cispo_bounds_the_weight_but_keeps_the_gradient():
     assert metrics["pg_clipfrac"].mean().item() == 1.0
 
 
+def test_sapo_fades_where_ppo_clips():
+    lp = logprobs(RATIOS)
+    old, mask = zeros_and_mask(RATIOS)
+    loss, metrics = policy_loss("sapo", lp, old, ADVANTAGES, mask, **CLIP)
+    # 4 sigmoid(.5), 4 sigmoid(-.5), then with tau 1.05: 4 / 1.05 * sigmoid(1.05 * (ratio - 1))
+    assert loss[0].tolist() == pytest.approx([-2.4898, -1.5102, 2.3936, 1.4159, 3.7532], abs=1e-4)
+    loss.sum().backward()
+    # -A * ratio * 4 p (1 - p): the farther from 1, the weaker, and never 0.
+    assert lp.grad[0].tolist() == pytest.approx([-1.4100, -0.4700, 1.4012, 0.4671, 0.2911], abs=1e-4)
+    assert metrics["pg_clipfrac"].sum() == metrics["pg_clipfrac_lower"].sum() == 0
+
+
+def test_sapo_damps_what_is_to_become_rarer_more():
+    lp = logprobs(torch.tensor([[3.0, 3.0]]))
+    old, mask = zeros_and_mask(lp)
+    policy_loss("sapo", lp, old, torch.tensor([[1.0, -1.0]]), mask, **CLIP)[0].sum().backward()
+    assert 0 < lp.grad[0, 1] < -lp.grad[0, 0]
+
+
 @pytest.mark.parametrize("name", POLICY_LOSSES)
 def test_on_policy_every_loss_has_the_policy_gradient(name):
     old = torch.randn(3, 4)

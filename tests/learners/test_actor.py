@@ -11,7 +11,7 @@ from tests.learners.batches import SPLITS, actor_config, random_batch
 
 
 @pytest.mark.parametrize("mode", ["token-mean", "seq-mean-token-sum", "seq-mean-token-mean", "seq-mean-token-sum-norm"])
-@pytest.mark.parametrize("policy_loss", ["ppo", "gspo", "cispo"])
+@pytest.mark.parametrize("policy_loss", ["ppo", "gspo", "cispo", "sapo"])
 def test_an_actor_update_does_not_depend_on_the_micro_batches(mode, policy_loss):
     results = []
     for split in ({"ppo_micro_batch_size_per_gpu": 7}, *SPLITS):

@@ -42,13 +42,14 @@ def test_the_policy_losses_train_and_differ(tmp_path):
     clips = [f"{ACTOR}.clip_ratio_low=0.001", f"{ACTOR}.clip_ratio_high=0.001", "ppo_mini_batch_size=4"]
     runs = {
         name: train(tmp_path / name, GRPO, *clips, f"{ACTOR}.policy_loss={name}", env=LAKE)
-        for name in ("ppo", "gspo", "cispo")
+        for name in ("ppo", "gspo", "cispo", "sapo")
     }
-    for run in runs.values():
+    for name, run in runs.items():
         check_finite(run)
-        assert run.metrics[1]["actor/pg_clipfrac"] > 0
+        assert (run.metrics[1]["actor/pg_clipfrac"] > 0) == (name != "sapo")  # which has no clip
     assert distance(runs["ppo"], runs["gspo"]) > 1e-5
     assert distance(runs["ppo"], runs["cispo"]) > 1e-5
+    assert distance(runs["cispo"], runs["sapo"]) > 1e-5
 
 
 def test_tokens_are_averaged_as_asked_for(tmp_path):
