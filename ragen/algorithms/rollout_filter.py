@@ -13,6 +13,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
+from typing import Literal, NamedTuple
 
 import numpy as np
 
@@ -143,6 +144,7 @@ def _statistics(values: Sequence[Sequence[float]], kept: Sequence[int], family: 
 
 
 FIXED_EDGES = (0.0, 1.0, 2.0, 3.0, 4.0, 5.0)
+EDGE_SLACK = 1e-6
 
 
 def quantile_buckets(stds: Mapping[int, float], num_buckets: int) -> dict[str, list[int]]:
@@ -166,8 +168,34 @@ def fixed_rv_buckets(stds: Mapping[int, float], num_buckets: int) -> dict[str, l
     return {name: groups for name, groups in buckets.items() if groups}
 
 
-BUCKET_MODES: dict[str, Callable[[Mapping[int, float], int], dict[str, list[int]]]] = {
-    "quantile": quantile_buckets,
-    "fixed_rv": fixed_rv_buckets,
+def range_buckets(means: Mapping[int, float], num_buckets: int) -> dict[str, list[int]]:
+    """Groups by mean reward, in ranges of equal width from the lowest to the highest; no empty buckets.
+
+    With rewards of 0 and 1, groups of 8 and 9 buckets, bucket_1 holds the groups that solved none and bucket_9 all.
+    {7: 0.0, 8: 0.5, 9: 1.0}, 9 buckets -> {"bucket_1": [7], "bucket_5": [8], "bucket_9": [9]}
+    """
+    low, high = min(means.values(), default=0.0), max(means.values(), default=0.0)
+    width = (high - low) / num_buckets or 1.0
+    buckets: dict[str, list[int]] = {f"bucket_{number}": [] for number in range(1, num_buckets + 1)}
+    for group in sorted(means):
+        # The slack keeps a mean that lies on an edge on one side of it, however it was rounded.
+        index = min(num_buckets - 1, int((means[group] - low) / width + EDGE_SLACK))
+        buckets[f"bucket_{index + 1}"].append(group)
+    return {name: groups for name, groups in buckets.items() if groups}
+
+
+class BucketMode(NamedTuple):
+    """How groups are put into buckets."""
+
+    by: Literal["std", "mean"]
+    """The number of a group that decides: deviation or mean of its rewards."""
+    cut: Callable[[Mapping[int, float], int], dict[str, list[int]]]
+    """That number of each group, and how many buckets are asked for -> groups of each bucket."""
+
+
+BUCKET_MODES = {
+    "quantile": BucketMode("std", quantile_buckets),
+    "fixed_rv": BucketMode("std", fixed_rv_buckets),
+    "reward_mean": BucketMode("mean", range_buckets),
 }
-"""Mode of gradient_analysis_bucket_mode -> groups of each bucket, from the reward deviation of each group."""
+"""Mode of gradient_analysis_bucket_mode -> the buckets."""

@@ -207,9 +207,10 @@ class RolloutConfig(SamplingConfig):
     ]
     rollout_filter_selection_eps: Annotated[NotNegative, "Slack of linear top_p; group scores with a smaller sum go."]
     rollout_filter_empty_stop_steps: Annotated[int, "Stop after so many empty steps in a row; 0 or less never."]
-    gradient_analysis_num_buckets: Annotated[Count, "Buckets of the quantile mode."]
+    gradient_analysis_num_buckets: Annotated[Count, "Buckets of the modes quantile and reward_mean."]
     gradient_analysis_bucket_mode: Annotated[
-        Literal["quantile", "fixed_rv"], "Buckets of equal size, or edges at reward deviation 0, 1, 2, 3, 4, 5."
+        Literal["quantile", "fixed_rv", "reward_mean"],
+        "Buckets of equal size, edges at reward deviation 0, 1, 2, 3, 4, 5, or equal ranges of the mean reward.",
     ]
     api: ApiConfig
 

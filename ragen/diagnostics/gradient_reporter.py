@@ -12,6 +12,7 @@ from itertools import combinations
 from statistics import fmean
 from typing import NamedTuple
 
+from ragen.algorithms.group_advantage import group_statistics
 from ragen.algorithms.rollout_filter import BUCKET_MODES, FilterResult, FilterSettings, RolloutFilter
 from ragen.config.schema import Config, EnvSetConfig
 from ragen.config.seeds import first_clear_seed, validation_levels
@@ -108,7 +109,10 @@ class GradientReporter:
         """Every bucket of a scored batch, and the whole batch as the bucket `all`."""
         rollout = self.config.actor_rollout_ref.rollout
         stds = dict(zip(batch.groups.tolist(), batch.reward_std.tolist(), strict=True))
-        buckets = BUCKET_MODES[rollout.gradient_analysis_bucket_mode](stds, rollout.gradient_analysis_num_buckets)
+        statistics = group_statistics(batch.scores, batch.groups, batch.episodes)
+        means = dict(zip(batch.groups.tolist(), statistics.mean.tolist(), strict=True))
+        mode = BUCKET_MODES[rollout.gradient_analysis_bucket_mode]
+        buckets = mode.cut(means if mode.by == "mean" else stds, rollout.gradient_analysis_num_buckets)
         gradients = self.workers.gradient_components(
             batch, {name: folds(batch, groups) for name, groups in buckets.items()}
         )
@@ -124,6 +128,7 @@ class GradientReporter:
             metrics = {
                 "sample_count": float(num_samples),
                 "sample_pct": num_samples / len(batch),
+                "reward_mean": fmean(means[group] for group in chosen),
                 "reward_std_mean": fmean(chosen.values()),
                 "reward_std_min": min(chosen.values()),
                 "reward_std_max": max(chosen.values()),

@@ -56,7 +56,8 @@ LOSSES: dict[Component, str] = {"task": "policy", "entropy": "entropy", "kl": "k
 """Component of the actor's loss -> the name of its value."""
 BucketMetric = (
     Component
-    | Literal["sample_count", "sample_pct", "reward_std_mean", "reward_std_min", "reward_std_max", "group_rv_count"]
+    | Literal["sample_count", "sample_pct", "reward_mean", "reward_std_mean", "reward_std_min", "reward_std_max"]
+    | Literal["group_rv_count"]
 )
 """What is said of a bucket; a component stands for the norm of its gradient."""
 Measure = Literal[

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from ragen.algorithms.masked import token_weights
-from ragen.algorithms.rollout_filter import fixed_rv_buckets, quantile_buckets
+from ragen.algorithms.rollout_filter import fixed_rv_buckets, quantile_buckets, range_buckets
 from ragen.config import load_config
 from ragen.diagnostics.gradient_reporter import analysis_env_set, folds
 from ragen.modeling.attention.packed import packed_attention
@@ -43,6 +43,21 @@ def test_quantile_buckets_differ_by_at_most_one_group():
 def test_fixed_buckets_are_intervals_and_empty_ones_are_left_out():
     stds = {0: 0.0, 1: 0.99, 2: 1.0, 3: 4.5, 4: 5.0, 5: 70.0}
     assert fixed_rv_buckets(stds, 6) == {"bucket_1": [0, 1], "bucket_2": [2], "bucket_5": [3], "bucket_6": [4, 5]}
+
+
+def test_buckets_by_mean_reward_are_the_pass_rates():
+    rates = {group: group / 8 for group in (8, 3, 0, 5)}
+    assert range_buckets(rates, 9) == {"bucket_1": [0], "bucket_4": [3], "bucket_6": [5], "bucket_9": [8]}
+    assert range_buckets({1: 0.3, 2: 0.3}, 4) == {"bucket_1": [1, 2]}
+
+
+def test_an_analysis_by_mean_reward_logs_it(tmp_path):
+    mode = (f"{ROLLOUT}.gradient_analysis_bucket_mode=reward_mean", "es_manager.format_penalty=0")
+    run = train(tmp_path, GRPO, EVERY_STEP, *SEPARATE, *mode, env=LAKE)
+    row = run.metrics[1]
+    means = [value for name, value in row.items() if name.endswith("/reward_mean") and "bucket_" in name]
+    assert means == sorted(means) and len(set(means)) == len(means) > 1
+    assert means[0] == 0 <= row["grad_norm/all/reward_mean"] <= means[-1]
 
 
 def test_tags_of_the_analysis_batch_keep_their_proportions():
