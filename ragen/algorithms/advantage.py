@@ -41,6 +41,8 @@ class AdvantageInputs:
     """[batch] Group of each row."""
     episodes: Tensor
     """[batch] Episode of each row within its group; rows with equal (group, episode) are turns of one episode."""
+    entropies: Tensor | None = None
+    """[batch, seq] Of the distribution each token was drawn from, from the engine; for estimators of one's own."""
     values: Tensor | None = None
     """[batch, seq] Values before each token; gae and bi_level_gae."""
     turn_ends: Tensor | None = None

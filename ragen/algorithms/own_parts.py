@@ -43,6 +43,7 @@ def check_estimator(name: str) -> None:
         mask=MASK,
         groups=torch.tensor([0, 0, 1, 1]),
         episodes=torch.tensor([0, 1, 0, 1]),
+        entropies=torch.full_like(MASK, 0.5),
         values=torch.zeros_like(MASK) if "values" in needs else None,
         turn_ends=torch.tensor([[0.0, 1.0, 0.0], [0.0, 0.0, 1.0], [0.0, 0.0, 1.0], [1.0, 0.0, 0.0]]),
         turn_ids=torch.where(MASK > 0, 0, -1) if "turns" in needs else None,

@@ -37,6 +37,7 @@ COMMANDS = {
     "sft": Command("train a model on demonstrations of the solver, and validate it", True, INTERRUPTED),
     "verify-resume": Command("prove that a killed and resumed run equals the straight one", is_long=True),
     "study": Command("compare SFT, RL and both, with thoughts and without", is_long=True),
+    "reproduce": Command("settle published claims: run what is missing, print the verdict", is_long=True),
     "sweep": Command("run an experiment over several values or seeds, with a report", is_long=True),
     "replay-filter": Command("show which groups each rollout filter would have kept"),
     "compare": Command("say whether one arm of runs is better than another, and how many seeds are missing"),

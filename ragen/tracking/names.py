@@ -16,7 +16,7 @@ TRAIN, VALIDATION, GREEDY_VALIDATION = "train", "val-env", "val-env-greedy"
 SUCCESS, SCORE, RESPONSE_LENGTH = "success", "score", "response_length"
 EPISODES, RESPONSE_TOKENS = "episodes", "response_tokens"
 FAULTS, TRUNCATION, INCOMPLETE_GROUPS = "faults", "truncation", "incomplete_groups"
-FORMAT_VALID = "format/valid"
+FORMAT_VALID, LENIENT_VALID = "format/valid", "format/lenient_valid"
 NOVELTIES = UNSEEN, SEEN = "unseen", "seen"
 """Validation levels that training has not played so far, by content, and those it has."""
 
@@ -39,6 +39,7 @@ EXPLAINED_VARIANCE = "critic/vf_explained_var"
 LOGPROB_MISMATCH = "rollout/logprob_mismatch_mean"
 INVALID = "manager_invalid_action"
 VALID_MINUS_INVALID = "incentive/valid_minus_invalid"
+SOLVED_LOGPROB = "incentive/solved_logprob"
 SFT_TRAIN_LOSS, SFT_VAL_LOSS = "sft/train_loss", "sft/val_loss"
 
 # What differs from run to run on the same machine: <prefix>/<stage>.

@@ -12,7 +12,7 @@ from statistics import fmean
 import torch
 from torch import Tensor
 
-from ragen.tracking.names import VALID_MINUS_INVALID, turn_entropy
+from ragen.tracking.names import SOLVED_LOGPROB, VALID_MINUS_INVALID, turn_entropy
 from ragen.types import Episode, Group, Metrics, Sample
 
 
@@ -24,7 +24,7 @@ def incentive_metrics(groups: Sequence[Group], *, use_turn_scores: bool) -> Metr
         metrics[VALID_MINUS_INVALID] = difference
     logprob = solved_logprob(episode for group in groups for episode in group.episodes)
     if logprob is not None:
-        metrics["incentive/solved_logprob"] = logprob
+        metrics[SOLVED_LOGPROB] = logprob
     return metrics
 
 

@@ -158,6 +158,7 @@ def _advantages(batch: Batch, samples: Sequence[Sample], config: Config, kept_ra
         mask=batch.mask,
         groups=batch.groups,
         episodes=batch.episodes,
+        entropies=batch.engine_entropies,
         values=batch.values,
         turn_ends=batch.turn_ends,
         turn_ids=batch.turn_ids,

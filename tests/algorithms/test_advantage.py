@@ -26,6 +26,7 @@ def batch(**changes) -> AdvantageInputs:
         "mask": mask,
         "groups": torch.tensor([0, 0, 0, 1, 1, 1]),
         "episodes": torch.arange(6),
+        "entropies": torch.rand(6, 9),
         "values": torch.randn(6, 9),
         "turn_ends": mask,
         "turn_ids": torch.where(mask.bool(), 0, -1),

@@ -25,6 +25,7 @@ LAYERS = [
     {"api"},
     {"sft"},
     {"sweeps"},
+    {"reproduce"},
     {"legacy", "doctor"},
     {"cli"},
 ]

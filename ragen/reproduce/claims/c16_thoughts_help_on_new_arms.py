@@ -1,0 +1,35 @@
+"""C16: thoughts help on arms whose names mean the opposite.
+
+Tested in tests/reproduce/test_claims.py.
+"""
+
+from ragen.reproduce.arms import REAL_BANDIT
+from ragen.reproduce.claim import THOUGHTS, Claim, Evidence, Finding, Point
+from ragen.reproduce.rules import gain, share
+
+
+def judge(evidence: Evidence) -> Finding:
+    ruling = gain(evidence, "think", "no think", bound=0.05, margin=0)
+    return Finding(
+        verdict=ruling.verdict,
+        ours=f"success on names that training never shows, with thoughts less without: {ruling.estimate:+.3f}",
+        points=(
+            Point(label="think", ours=share([curve.final for curve in evidence.curves("think")]), published=0.676),
+            Point(
+                label="no think", ours=share([curve.final for curve in evidence.curves("no think")]), published=0.5625
+            ),
+        ),
+        seeds_needed=ruling.seeds_needed,
+    )
+
+
+CLAIM = Claim(
+    number=16,
+    sentence="On the bandit thoughts help with arms that training never shows",
+    source="RAGEN, table 4 (reversed arms)",
+    published="67.6 % with thoughts, 56.3 % without",
+    rule="Success of the last validation on unseen names, by pairs of seeds: with thoughts higher by more than 0.05.",
+    judge=judge,
+    arms={"hour": {"think": REAL_BANDIT, "no think": REAL_BANDIT.but({"agent_proxy.enable_think": "False"})}},
+    not_testable={"minutes": THOUGHTS},
+)

@@ -1,0 +1,33 @@
+"""C17: supervised training on the solver's traces beats reinforcement learning on Sokoban.
+
+Tested in tests/reproduce/test_claims.py.
+"""
+
+from ragen.reproduce.arms import SOKOBAN, TAUGHT_SOKOBAN
+from ragen.reproduce.claim import Claim, Evidence, Finding, Point
+from ragen.reproduce.rules import gain, share
+
+
+def judge(evidence: Evidence) -> Finding:
+    ruling = gain(evidence, "SFT", "RL")
+    return Finding(
+        verdict=ruling.verdict,
+        ours=f"success after demonstrations less that after reinforcement learning: {ruling.estimate:+.3f}",
+        points=(
+            Point(label="SFT", ours=share([curve.final for curve in evidence.curves("SFT")]), published=0.746),
+            Point(label="RL", ours=share([curve.final for curve in evidence.curves("RL")]), published=0.203),
+        ),
+        seeds_needed=ruling.seeds_needed,
+    )
+
+
+CLAIM = Claim(
+    number=17,
+    sentence="Supervised training on the solver's traces beats reinforcement learning on Sokoban",
+    source="RAGEN, supervised baseline",
+    published="74.6 % with BFS traces, 20.3 % with StarPO-S",
+    rule="Success of the last validation from the same start, by pairs of seeds: higher after three epochs on "
+    "1000 solved levels than after 40 steps of GRPO.",
+    judge=judge,
+    arms={"minutes": {"SFT": TAUGHT_SOKOBAN, "RL": SOKOBAN}},
+)

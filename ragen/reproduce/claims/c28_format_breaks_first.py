@@ -1,0 +1,43 @@
+"""C28: the form of replies breaks while the skill remains.
+
+Tested in tests/reproduce/test_claims.py.
+"""
+
+from pathlib import Path
+
+from ragen.reproduce.arms import HOT_LAKE, REAL_LAKE
+from ragen.reproduce.claim import Claim, Evidence, Finding, Point
+from ragen.reproduce.rules import above
+from ragen.reproduce.series import series
+from ragen.tracking.names import FORMAT_VALID, LENIENT_VALID, VALIDATION, join
+
+
+def worst(folder: Path) -> tuple[float, float]:
+    """Share of valid turns, strictly and leniently, at the validation where the strict one is lowest."""
+    strict, lenient = (series(folder, join(VALIDATION, name)) for name in (FORMAT_VALID, LENIENT_VALID))
+    step = min(strict, key=lambda each: strict[each])
+    return strict[step], lenient[step]
+
+
+def judge(evidence: Evidence) -> Finding:
+    found = [worst(folder) for folder in evidence.folders("no filter")]
+    strict, lenient = (above(list(column), 0).estimate for column in zip(*found, strict=True))
+    ruling = above([two - one for one, two in found], 0.1)
+    return Finding(
+        verdict=ruling.verdict,
+        ours=f"where strict validity is lowest it is {strict:.2f}, and lenient validity {lenient:.2f}",
+        points=(Point(label="strict", ours=strict), Point(label="lenient", ours=lenient)),
+        seeds_needed=ruling.seeds_needed,
+    )
+
+
+CLAIM = Claim(
+    number=28,
+    sentence="The form of replies breaks while the skill remains",
+    source="reports of collapsed runs whose actions are still there behind a broken form",
+    published="shown as examples",
+    rule="At the validation with the fewest valid turns, by seeds: lenient parsing accepts at least 0.1 more of "
+    "the turns than strict parsing does.",
+    judge=judge,
+    arms={"minutes": {"no filter": HOT_LAKE}, "hour": {"no filter": REAL_LAKE}},
+)

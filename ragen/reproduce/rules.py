@@ -1,0 +1,149 @@
+"""From numbers to a verdict: the few rules that the claims' files are written with.
+
+All of them ask whether a quantity, one number for each seed, lies above a bound. It holds where the whole 95 % interval
+of its mean does; it does not hold where the whole interval lies below the bound and what is worth finding beyond it; in
+between it cannot be told, and the number of seeds that would tell is given.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from ragen.algorithms.comparison import ALPHA, TINY, Gap, holm, paired_gap, seeds_needed
+from ragen.algorithms.statistics import Estimate, proportion_interval, student_interval
+from ragen.reproduce.claim import Evidence, Verdict
+from ragen.tracking.conditions import Curve
+
+WORTH_FINDING = 0.05
+"""The difference of success that matters, unless a claim names another one."""
+FEWEST_SEEDS = 3
+"""With fewer nothing is told apart: Student's interval of two runs is thirteen deviations wide."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Ruling:
+    """What one comparison says."""
+
+    verdict: Verdict
+    estimate: Estimate
+    """What was compared with the bound."""
+    seeds_needed: int | None = None
+
+
+def above(values: Sequence[float], bound: float, *, margin: float = 0.0) -> Ruling:
+    """Whether the mean over the seeds lies above a bound; `margin` is what is worth finding beyond it.
+
+    [0.2, 0.3, 0.4] above 0 -> 0.3 [0.05, 0.55]: holds
+    """
+    known = [value - bound for value in values if not math.isnan(value)]
+    gap = paired_gap(known) if known else None
+    if gap is None:
+        return Ruling(verdict="cannot tell", estimate=Estimate(math.nan, math.nan, math.nan))
+    estimate = gap.estimate
+    return ruling_of(gap, gap.p, margin, Estimate(estimate.mean + bound, estimate.low + bound, estimate.high + bound))
+
+
+def below(values: Sequence[float], bound: float) -> Ruling:
+    """The same from the other side: [1.1, 1.2, 1.1] below 1.3 -> holds"""
+    ruling = above([-value for value in values], -bound)
+    mean, low, high = ruling.estimate.mean, ruling.estimate.low, ruling.estimate.high
+    return Ruling(verdict=ruling.verdict, estimate=Estimate(-mean, -high, -low), seeds_needed=ruling.seeds_needed)
+
+
+def ruling_of(gap: Gap, p: float, margin: float, estimate: Estimate) -> Ruling:
+    """A difference that should be above zero; `p` may be corrected for others."""
+    mean, high = gap.estimate.mean, gap.estimate.high
+    if gap.num_seeds < FEWEST_SEEDS:
+        return Ruling(verdict="cannot tell", estimate=estimate, seeds_needed=FEWEST_SEEDS)
+    if math.isnan(p):  # seeds that agree to the last digit have no interval; the number itself decides
+        return Ruling(verdict="holds" if mean > 0 else "does not hold", estimate=estimate)
+    if p < ALPHA and mean > 0:
+        return Ruling(verdict="holds", estimate=estimate)
+    if high < margin or (p < ALPHA and mean < 0) or gap.std < TINY:
+        return Ruling(verdict="does not hold", estimate=estimate)
+    worth = margin or abs(mean)
+    return Ruling(
+        verdict="cannot tell", estimate=estimate, seeds_needed=seeds_needed(gap.std, worth) if worth else None
+    )
+
+
+def share_above(num: int, total: int, bound: float) -> Ruling:
+    """Whether a share of the runs lies above a bound, by Wilson's interval: 5 of 5 above one half -> holds"""
+    if not total:
+        return Ruling(verdict="cannot tell", estimate=Estimate(math.nan, math.nan, math.nan))
+    estimate = proportion_interval(num, total)
+    verdict: Verdict = "holds" if estimate.low > bound else "does not hold" if estimate.high < bound else "cannot tell"
+    away = abs(estimate.mean - bound)
+    needed = seeds_needed(math.sqrt(estimate.mean * (1 - estimate.mean)), away) if away else None
+    return Ruling(verdict=verdict, estimate=estimate, seeds_needed=needed if verdict == "cannot tell" else None)
+
+
+def better(
+    evidence: Evidence, arms: Sequence[str], baseline: str, measure: Callable[[Curve], float], *, margin: float
+) -> dict[str, Ruling]:
+    """Each arm against the baseline by pairs of seeds, corrected by Holm."""
+    gaps = [evidence.paired(arm, baseline, measure) for arm in arms]
+    corrected = holm([gap.p for gap in gaps])
+    return {arm: ruling_of(gap, p, margin, gap.estimate) for arm, gap, p in zip(arms, gaps, corrected, strict=True)}
+
+
+def gain(evidence: Evidence, one: str, other: str, *, bound: float = 0.0, margin: float = WORTH_FINDING) -> Ruling:
+    """Whether the last validation of one arm lies above that of another, by pairs of seeds."""
+    return above([row[one] - row[other] for row in by_seed(evidence, final)], bound, margin=margin)
+
+
+def all_of(*rulings: Ruling) -> Verdict:
+    """It holds where every part does; one that does not is enough for it not to."""
+    verdicts = [ruling.verdict for ruling in rulings]
+    if "does not hold" in verdicts:
+        return "does not hold"
+    return "holds" if set(verdicts) == {"holds"} else "cannot tell"
+
+
+def any_of(*rulings: Ruling) -> Verdict:
+    """It holds where one part does; it does not where none can."""
+    verdicts = [ruling.verdict for ruling in rulings]
+    if "holds" in verdicts:
+        return "holds"
+    return "does not hold" if set(verdicts) == {"does not hold"} else "cannot tell"
+
+
+def by_seed(evidence: Evidence, measure: Callable[[Curve], float]) -> list[dict[str, float]]:
+    """Arm -> its number, for every seed that all arms have."""
+    columns = {name: {each.run.seed: measure(each) for each in evidence.curves(name)} for name in evidence.arms}
+    seeds = set.intersection(*(set(column) for column in columns.values()))
+    return [{name: column[seed] for name, column in columns.items()} for seed in sorted(seeds)]
+
+
+def most_seeds(*rulings: Ruling) -> int | None:
+    """The seeds that the comparisons need that cannot be told."""
+    return max((ruling.seeds_needed for ruling in rulings if ruling.seeds_needed), default=None)
+
+
+# --- of a curve
+
+
+def final(curve: Curve) -> float:
+    return curve.final
+
+
+def mean_success(curve: Curve) -> float:
+    """Mean success over the training: the area under the curve, over its width."""
+    return curve.area
+
+
+def fall(curve: Curve) -> float:
+    """From the best validation to the last one."""
+    return curve.best - curve.final
+
+
+def describe(rulings: dict[str, Ruling]) -> str:
+    """filtered +0.050 [-0.012, +0.112], ..."""
+    return ", ".join(f"{name} {ruling.estimate:+.3f}" for name, ruling in rulings.items())
+
+
+def share(values: Sequence[float]) -> Estimate:
+    """The mean of shares over the seeds, with an interval that stays between 0 and 1."""
+    return student_interval(values).as_share()

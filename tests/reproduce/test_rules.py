@@ -1,0 +1,73 @@
+"""From numbers to verdicts."""
+
+import math
+
+import pytest
+
+from ragen.reproduce.rules import above, all_of, any_of, below, better, by_seed, final, gain, most_seeds, share_above
+from tests.reproduce.evidence import evidence, successes
+
+
+def test_a_mean_whose_interval_lies_above_the_bound_holds():
+    ruling = above([0.2, 0.3, 0.4], 0)
+    assert ruling.verdict == "holds"
+    assert (ruling.estimate.mean, ruling.estimate.low) == pytest.approx((0.3, 0.3 - 4.303 * 0.1 / math.sqrt(3)))
+
+
+def test_a_difference_too_small_to_matter_does_not_hold():
+    assert above([0.01, -0.01, 0.0, 0.01, -0.01], 0, margin=0.05).verdict == "does not hold"
+    assert above([-0.2, -0.3, -0.25], 0, margin=0.05).verdict == "does not hold"
+
+
+def test_in_between_the_seeds_that_would_tell_are_named():
+    ruling = above([0.3, -0.3, 0.1, 0.0], 0, margin=0.1)
+    assert ruling.verdict == "cannot tell"
+    assert ruling.seeds_needed is not None and ruling.seeds_needed > 20
+
+
+def test_two_seeds_tell_nothing():
+    assert above([0.5, 0.6], 0).verdict == "cannot tell"
+    assert above([math.nan, math.nan], 0).verdict == "cannot tell"
+
+
+def test_equal_seeds_are_judged_by_their_number():
+    assert above([1.0, 1.0, 1.0], 0.8).verdict == "holds"
+    assert above([0.5, 0.5, 0.5], 0.8).verdict == "does not hold"
+
+
+def test_below_is_above_from_the_other_side():
+    ruling = below([1.1, 1.2, 1.15], 1.3)
+    assert ruling.verdict == "holds" and ruling.estimate.low < 1.15 < ruling.estimate.high
+    assert below([1.5, 1.6, 1.55], 1.3).verdict == "does not hold"
+
+
+def test_a_share_of_runs_is_judged_by_wilsons_interval():
+    assert share_above(5, 5, 0.5).verdict == "holds"
+    assert share_above(4, 5, 0.5).verdict == "cannot tell"
+    assert share_above(0, 5, 0.5).verdict == "does not hold"
+    assert share_above(0, 0, 0.5).verdict == "cannot tell"
+
+
+def test_parts_are_put_together():
+    yes, no, open_ = above([1, 1, 1], 0), above([-1, -1, -1], 0), above([1, -1, 0.5], 0, margin=0.1)
+    assert all_of(yes, yes) == "holds" and all_of(yes, open_) == "cannot tell" and all_of(open_, no) == "does not hold"
+    assert any_of(no, yes) == "holds" and any_of(no, open_) == "cannot tell" and any_of(no, no) == "does not hold"
+    assert most_seeds(yes, open_) == open_.seeds_needed and most_seeds(yes) is None
+
+
+def test_arms_are_compared_by_pairs_of_seeds(tmp_path):
+    found = evidence(tmp_path, {"one": successes(0.4, 0.6, noise=0.05), "other": successes(0.4, 0.5, noise=0.049)})
+    assert [row["one"] - row["other"] for row in by_seed(found, final)] == pytest.approx(
+        [0.098, 0.099, 0.1, 0.101, 0.102]
+    )
+    assert gain(found, "one", "other").verdict == "holds"
+    assert gain(found, "other", "one").verdict == "does not hold"
+
+
+def test_many_arms_are_corrected_for_their_number(tmp_path):
+    rises = {f"arm {number}": successes(0.5, 0.53, noise=0.015) for number in range(8)}
+    found = evidence(tmp_path, {"base": successes(0.5, 0.5, noise=0.0)} | rises)
+    alone = better(found, ["arm 1"], "base", final, margin=0.05)["arm 1"]
+    among = better(found, list(rises), "base", final, margin=0.05)["arm 1"]
+    assert alone.verdict == "holds" and among.verdict == "cannot tell"
+    assert alone.estimate == among.estimate
