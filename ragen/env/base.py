@@ -6,7 +6,7 @@ Tested in tests/env/test_checker.py.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -79,6 +79,14 @@ class TextEnv(ABC):
 
     def __init__(self, config: Any = None) -> None:
         self.config = self.config_class() if config is None else config
+
+    @classmethod
+    def data_facts(cls, config: Any) -> Mapping[str, str]:
+        """Option that names a file -> what the file holds, in words that change with it.
+
+        A run that resumes with another content is refused, as it is with another value of the option.
+        """
+        return {}
 
     @abstractmethod
     def reset(self, seed: int, member: int = 0) -> str:

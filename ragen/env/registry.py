@@ -71,6 +71,13 @@ def check_options(tag: str, env_type: str, env_config: Mapping[str, Any] | None)
     build_dataclass(cls.config_class, env_config or {}, f"custom_envs.{tag}.env_config")
 
 
+def data_facts(tag: str, env_type: str, env_config: Mapping[str, Any] | None) -> dict[str, str]:
+    """Key of a tag's option -> what the file that it names holds; empty where its environment reads no files."""
+    cls, key = env_class(env_type, key=f"custom_envs.{tag}.env_type"), f"custom_envs.{tag}.env_config"
+    found = cls.data_facts(build_dataclass(cls.config_class, env_config or {}, key))
+    return {f"{key}.{option}": fact for option, fact in found.items()}
+
+
 def make_env(env_type: str, env_config: Mapping[str, Any] | None = None) -> TextEnv:
     """A new environment; options that are left out keep their defaults, and a wrong one is an error that names it."""
     cls = env_class(env_type)

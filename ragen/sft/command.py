@@ -3,7 +3,8 @@
     <output_dir>/config.yaml, sft.json, metrics.jsonl, status.json, train.log
     <output_dir>/lora_weights/global_step_<N>/actor   adapters and optimizer after each epoch (weights/... without LoRA)
     <output_dir>/merged_model/                        the checkpoint with the lowest loss as a whole model, with
-                                                      validate.log and the levels behind it, played_levels.json
+                                                      its card, README.md, validate.log and the levels behind it,
+                                                      played_levels.json
     <output_dir>/validation/                          the episodes that the merged model played
 
 A command that is started again resumes where it was; a finished stage is not repeated.
@@ -26,14 +27,17 @@ from ragen.config.load import unwritten
 from ragen.config.show import to_yaml
 from ragen.errors import ConfigError
 from ragen.files import flatten, read_object
+from ragen.sft.card import sft_card
 from ragen.sft.config import SftConfig
 from ragen.sft.model import ROLE, base_model, build_model
 from ragen.tracking.console import console
 from ragen.tracking.console_tracker import step_line
 from ragen.tracking.lock import run_lock
 from ragen.tracking.names import SFT_VAL_LOSS
-from ragen.tracking.rundir import SFT_RECORD, RunDir, read_status, write_atomic
+from ragen.tracking.rundir import SFT_RECORD, RunDir, read_records, read_status, write_atomic
 from ragen.tracking.tracker import Trackers, check_names
+from ragen.trainer.card import CARD
+from ragen.trainer.changes import data_facts
 from ragen.trainer.checkpoint import find_resume, read_state, save_checkpoint, step_of
 from ragen.trainer.checksums import verify
 from ragen.trainer.devices import check_devices, device_notes, export_devices
@@ -70,10 +74,10 @@ def run_sft(config: Config, sft: SftConfig) -> Path:
         if not merged.exists():
             best = with_restarts(config.trainer.max_restarts, partial(train, config, sft, root))
             gc.collect()  # the hooks of the optimizer hold the trained model in a cycle
-            merge(config, sft, best, merged)
+            merge(config, sft, best, merged, card=sft_card(config, sft, rows=read_records(root)))
             console.print(f"Merged model: {merged}   (best checkpoint: {best})", soft_wrap=True)
         if sft.validate_merged:
-            validate(config, root, merged)
+            validate(config, sft, root, merged)
     return merged
 
 
@@ -84,6 +88,7 @@ def check_same_run(root: Path, config: Config, sft: SftConfig) -> None:
     if not path.exists():
         write_atomic(path, json.dumps(ours, indent=2) + "\n")
     absent = {key: value for key, value in flatten(unwritten()).items() if key.startswith("agent_proxy.")}
+    absent |= {key: value for key, value in ours.items() if key.startswith("env_data.")}
     theirs = absent | read_object(path)  # of a version that had fewer keys
     for key in sorted({*ours, *theirs}):
         if theirs.get(key) != ours.get(key):
@@ -104,6 +109,7 @@ def origin(config: Config, sft: SftConfig) -> dict[str, Any]:
         "sft": {key: value for key, value in asdict(sft).items() if key not in MAY_CHANGE},
         "agent_proxy": asdict(config.agent_proxy),
         "custom_envs": {tag: asdict(config.custom_envs[tag]) for tag in tags},
+        "env_data": data_facts(config),
         "response_length": rollout.response_length,
         "max_model_len": rollout.max_model_len,
     }
@@ -188,7 +194,7 @@ def remove_old_checkpoints(config: Config, saved: Path, *, keep: set[int]) -> No
                 shutil.rmtree(folder)
 
 
-def merge(config: Config, sft: SftConfig, best: Path, merged: Path) -> None:
+def merge(config: Config, sft: SftConfig, best: Path, merged: Path, *, card: str) -> None:
     """Write the best checkpoint as one ordinary model that names its levels; the folder appears when it is whole."""
     from ragen.modeling.load import load_tokenizer
     from ragen.modeling.lora import has_adapter, merged_state
@@ -203,13 +209,14 @@ def merge(config: Config, sft: SftConfig, best: Path, merged: Path) -> None:
     for tag in config.es_manager.train.env_configs.tags:
         played.add(levels_of(config, tag, range(sft.seed, sft.seed + sft.train_size)))
     played.write(temporary)
+    (temporary / CARD).write_text(card)
     for file in temporary.iterdir():
         file.chmod(0o644)
     temporary.rename(merged)
 
 
-def validate(config: Config, root: Path, merged: Path) -> None:
-    """Play the validation levels with the merged model, once."""
+def validate(config: Config, sft: SftConfig, root: Path, merged: Path) -> None:
+    """Play the validation levels with the merged model, once, and tell its card."""
     from ragen.evaluation.command import run_evaluation
     from ragen.evaluation.evaluate import COLUMNS, table_rows
 
@@ -219,9 +226,9 @@ def validate(config: Config, root: Path, merged: Path) -> None:
         return
     parts = config.actor_rollout_ref
     parts = replace(parts, model=replace(parts.model, path=str(merged)))
-    config = replace(config, model_path=str(merged), actor_rollout_ref=parts)
-    results = run_evaluation(config, RunDir(folder), modes=("sampled", "greedy"), has_references=True)
-    lines = [" | ".join(("environment", *COLUMNS))]
-    for tag in config.es_manager.val.env_configs.tags:
-        lines += [" | ".join((tag, *row)) for row in table_rows(results, tag)]
+    trained = replace(config, model_path=str(merged), actor_rollout_ref=parts)
+    results = run_evaluation(trained, RunDir(folder), modes=("sampled", "greedy"), has_references=True)
+    rows = [[tag, *row] for tag in config.es_manager.val.env_configs.tags for row in table_rows(results, tag)]
+    lines = [" | ".join(row) for row in [["environment", *COLUMNS], *rows]]
     write_atomic(merged / "validate.log", "\n".join(lines) + "\n")
+    write_atomic(merged / CARD, sft_card(config, sft, rows=read_records(root), played=rows, columns=COLUMNS))

@@ -27,6 +27,7 @@ from ragen.llm_agent.policies import has_random, play_policy
 from ragen.sft.config import SftConfig
 from ragen.tracking.console import progress
 from ragen.tracking.machine import usable_cores
+from ragen.trainer.changes import data_facts
 from ragen.types import Episode, Sample, Turn
 
 CHUNK = 32
@@ -192,6 +193,7 @@ def origin(config: Config, sft: SftConfig, tokenizer: Any, *, first_seed: int, n
         "noise": sft.noise,
         "max_plan": sft.max_plan,
         "tokenizer": hashlib.sha256(texts.encode()).hexdigest(),
+        **data_facts(config),
     }
 
 

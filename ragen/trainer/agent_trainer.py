@@ -26,6 +26,7 @@ from ragen.tracking.rundir import read_metrics
 from ragen.tracking.timing import Timers
 from ragen.tracking.tracker import Trackers
 from ragen.trainer.card import model_card
+from ragen.trainer.changes import data_facts
 from ragen.trainer.checkpointer import Checkpointer, Point, StepOutcome
 from ragen.trainer.early_stop import EarlyStop
 from ragen.trainer.ending import Cause, Ending, compose, ended_by, finished, left, stopped
@@ -118,7 +119,7 @@ class AgentTrainer:
         self.checkpoints = Checkpointer(
             config.trainer,
             workers,
-            facts={"origin": dict(origin), "train_seed": self.train_seed},
+            facts={"origin": dict(origin), "train_seed": self.train_seed, "env_data": data_facts(config)},
             parts={
                 "early_stop": self.early_stop,
                 "kl_controller": self.scorer,

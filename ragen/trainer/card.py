@@ -27,45 +27,70 @@ MODES = {"sampled": names.VALIDATION, "greedy": names.GREEDY_VALIDATION}
 LOCAL = ("trainer.default_local_dir", "trainer.local_log_dir", "trainer.resume_from_path", "trainer.rollout_data_dir")
 """Keys that hold paths of the machine, beside those of models and of validation data."""
 PACKAGES = ("torch", "transformers")
+USE = (
+    "```bash\nragen eval FOLDER      # plays the validation levels of the run\nragen chat FOLDER\n```\n\n"
+    "`transformers.AutoModelForCausalLM.from_pretrained` opens it as well. Prompts follow the chat template of the "
+    "tokenizer."
+)
+LICENCE = (
+    "Not known to the program that wrote this card. The licence of the base model applies to what is derived from it; "
+    "write yours here, and as `license:` in the header, before you publish."
+)
 
 
 def model_card(
     config: Config, *, step: int, train_seed: int, metrics: Mapping[str, Any], first: Mapping[str, Any] | None
 ) -> str:
     """`metrics` are those of the checkpoint's step, `first` those of the first validation of the run."""
-    name = config.trainer.experiment_name
-    parts = [
-        front_matter(config),
-        f"# {name}, step {step}",
-        f"{base_model(config)}, trained for {step} steps by multi-turn reinforcement learning with RAGEN "
+    return assemble(
+        config,
+        title=f"{config.trainer.experiment_name}, step {step}",
+        introduction=f"{base_model(config)}, trained for {step} steps by multi-turn reinforcement learning with RAGEN "
         f"(`{config.algorithm.adv_estimator}`) to play {', '.join(tags(config))}.",
+        words=("reinforcement-learning", "multi-turn"),
+        results=results(config, step, metrics, first),
+        data=data(config, train_seed),
+    )
+
+
+def assemble(
+    config: Config,
+    *,
+    title: str,
+    introduction: str,
+    words: Sequence[str],
+    results: str,
+    data: str,
+    settings: Mapping[str, Any] | None = None,
+) -> str:
+    """A card from its parts; `settings` are keys beside those of the configuration."""
+    parts = [
+        front_matter(config, words),
+        f"# {title}",
+        introduction,
         "## Results",
-        results(config, step, metrics, first),
+        results,
         "## Data",
-        data(config, train_seed),
+        data,
         "## Use",
-        "```bash\nragen eval FOLDER      # plays the validation levels of the run\nragen chat FOLDER\n```\n\n"
-        "`transformers.AutoModelForCausalLM.from_pretrained` opens it as well. Prompts follow the chat template of the "
-        "tokenizer.",
+        USE,
         "## Licence",
-        "Not known to the program that wrote this card. The licence of the base model applies to what is derived from "
-        "it; write yours here, and as `license:` in the header, before you publish.",
+        LICENCE,
         "## Versions",
         versions(),
         "## Configuration",
         "Every key that is not a path of the machine.",
-        configuration(config),
+        configuration(config, settings or {}),
     ]
     return "\n\n".join(parts) + "\n"
 
 
-def front_matter(config: Config) -> str:
+def front_matter(config: Config, words: Sequence[str]) -> str:
     """What a hub reads; texts as JSON, which is YAML."""
     lines = ["---", "library_name: transformers", "pipeline_tag: text-generation"]
     if HUB_NAME.fullmatch(config.model_path) and not config.model_path.startswith("tiny/"):
         lines.append(f"base_model: {json.dumps(config.model_path)}")
-    words = ["ragen", "reinforcement-learning", "multi-turn", *tags(config)]
-    return "\n".join([*lines, f"tags: {json.dumps(words, ensure_ascii=False)}", "---"])
+    return "\n".join([*lines, f"tags: {json.dumps(['ragen', *words, *tags(config)], ensure_ascii=False)}", "---"])
 
 
 def base_model(config: Config) -> str:
@@ -114,16 +139,21 @@ def data(config: Config, train_seed: int) -> str:
         f"Episodes of its own: {train.env_groups} levels with {train.group_size} episodes each per step. Levels are "
         f"made from seeds, in training from {train_seed} on, in validation from {config.seed.val} on."
     )
+    return f"{said}\n\n{environments(config)}"
+
+
+def environments(config: Config) -> str:
+    """What is played, with its options."""
     entries = {tag: config.custom_envs[tag] for tag in tags(config)}
     rows = [(tag, each.env_type, f"`{to_flow(dict(each.env_config or {}))}`") for tag, each in entries.items()]
-    return f"{said}\n\n{markdown_table(('environment', 'type', 'options'), rows)}"
+    return markdown_table(("environment", "type", "options"), rows)
 
 
-def configuration(config: Config) -> str:
-    """The resolved configuration, a key per line, without what belongs to the machine."""
+def configuration(config: Config, settings: Mapping[str, Any]) -> str:
+    """The resolved configuration and further settings, a key per line, without what belongs to the machine."""
     kept = {
         key: value
-        for key, value in flatten(to_dict(config)).items()
+        for key, value in flatten({**to_dict(config), **settings}).items()
         if not (key in LOCAL or key.endswith(("path", "_dir", "base_url")) or key.startswith("custom_envs"))
     }
     return "```yaml\n" + "\n".join(f"{key}: {to_flow(value)}" for key, value in sorted(kept.items())) + "\n```"

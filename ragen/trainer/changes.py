@@ -9,6 +9,7 @@ from typing import Any
 
 from ragen.config.load import WITHOUT_KEY, as_meant, to_dict
 from ragen.config.schema import Config
+from ragen.env import registry
 from ragen.errors import ConfigError, FileError
 from ragen.files import flatten, read_yaml
 
@@ -79,6 +80,27 @@ def changes_since(run: Path, config: Config) -> list[str]:
             "trainer.resume_mode=disable to start over."
         ) from error
     return compare(before, to_dict(config))
+
+
+def data_facts(config: Config) -> dict[str, str]:
+    """Key -> what the file holds that it names, of all environments that are played."""
+    sets = (config.es_manager.train.env_configs.tags, config.es_manager.val.env_configs.tags)
+    played = dict.fromkeys(tag for tags in sets for tag in tags)
+    found = (registry.data_facts(tag, *_type_and_options(config, tag)) for tag in played)
+    return {key: fact for facts in found for key, fact in facts.items()}
+
+
+def _type_and_options(config: Config, tag: str) -> tuple[str, Mapping[str, Any] | None]:
+    return config.custom_envs[tag].env_type, config.custom_envs[tag].env_config
+
+
+def changed_data(before: Mapping[str, str], config: Config) -> list[str]:
+    """Files that hold something else than they did, of those that a checkpoint remembers."""
+    return [
+        f"{key}: the file has changed: {before[key]} -> {fact}"
+        for key, fact in data_facts(config).items()
+        if before.get(key, fact) != fact
+    ]
 
 
 def compare(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:

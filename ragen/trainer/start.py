@@ -6,7 +6,7 @@ Everything that can be wrong with a configuration or a checkpoint folder is repo
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,7 @@ from ragen.models.folder import check_context
 from ragen.models.resolve import resolve_model
 from ragen.tracking.rundir import read_status
 from ragen.tracking.tracker import check_names
-from ragen.trainer.changes import changes_since
+from ragen.trainer.changes import changed_data, changes_since
 from ragen.trainer.checkpoint import STATE_KINDS, find_resume, is_within, read_state, step_of
 from ragen.trainer.checksums import verify
 from ragen.trainer.devices import check_devices, device_notes
@@ -223,7 +223,7 @@ def check_checkpoint(config: Config, start: Start) -> Start:
     for key, value in origin(config, start).items():
         if (before := remembered.get(key, value)) != value:
             raise ConfigError(f"{checkpoint} was trained with {key}={before}, this run asks for {value}. {way_out}")
-    notes = [*start.notes, *check_changes(config, checkpoint)]
+    notes = [*start.notes, *check_changes(config, checkpoint, state)]
     if not trains_nothing(config):
         notes.append(f"Resuming from step {start.step} of {checkpoint.parent}.")
         if state is None and config.uses_critic:
@@ -243,10 +243,13 @@ def check_probe(config: Config, start: Start) -> None:
         )
 
 
-def check_changes(config: Config, checkpoint: Path) -> tuple[str, ...]:
-    """Refuse settings other than those of the checkpoint's run, unless the command asks for them; then note them."""
+def check_changes(config: Config, checkpoint: Path, state: Mapping[str, Any] | None) -> tuple[str, ...]:
+    """Refuse settings other than those of the checkpoint's run, unless the command asks for them; then note them.
+
+    What the files hold that settings name counts like the settings, as far as the state remembers it.
+    """
     trainer = config.trainer
-    changes = changes_since(checkpoint.parent, config)
+    changes = [*changes_since(checkpoint.parent, config), *changed_data((state or {}).get("env_data", {}), config)]
     if not changes:
         return ()
     listed = "".join(f"\n  {change}" for change in changes)
@@ -264,8 +267,8 @@ def check_own_changes(config: Config) -> None:
     if config.trainer.resume_mode != "auto":
         return
     newest = find_resume("auto", None, Path(config.trainer.default_local_dir))
-    if newest is not None and read_state(newest) is not None:
-        check_changes(config, newest)
+    if newest is not None and (state := read_state(newest)) is not None:
+        check_changes(config, newest, state)
 
 
 def origin(config: Config, start: Start) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from ragen.env import check_env, make_env
-from ragen.env.registry import check_options
+from ragen.env.registry import check_options, data_facts
 from ragen.env.sokoban import env as sokoban_env
 from ragen.env.sokoban.env import SokobanConfig, SokobanEnv
 from ragen.env.sokoban.solver import search
@@ -174,6 +174,17 @@ def test_seeds_walk_through_the_file_and_begin_again(collection):
     env = SokobanEnv(SokobanConfig(levels_file=collection))
     sizes = [len(env.reset(seed).split("\n")) for seed in range(5)]
     assert sizes == [3, 5, 4, 3, 5]
+
+
+def test_what_a_file_holds_is_told_by_its_levels(collection, tmp_path):
+    facts = SokobanEnv.data_facts(SokobanConfig(levels_file=collection))["levels_file"]
+    assert facts.startswith("3 levels, hash ")
+    copy = tmp_path / "copy.xsb"
+    copy.write_text("; another title\n" + Path(collection).read_text())
+    assert SokobanEnv.data_facts(SokobanConfig(levels_file=str(copy)))["levels_file"] == facts
+    copy.write_text(Path(collection).read_text() + "\n########\n#@   $.#\n########\n")
+    assert SokobanEnv.data_facts(SokobanConfig(levels_file=str(copy)))["levels_file"] != facts
+    assert data_facts("A", "sokoban", None) == {} == data_facts("B", "bandit", None)
 
 
 def test_levels_of_all_sizes_are_played_to_the_end(collection):

@@ -65,6 +65,9 @@ def test_a_run_learns_merges_validates_and_is_not_repeated(tmp_path, rank, lr, c
     played = list(read_episodes(root / "validation" / "episodes" / "greedy.jsonl.gz"))
     assert [episode.seed for episode in played] == list(range(123, 129))
     assert "FrozenLake | greedy" in (merged / "validate.log").read_text()
+    card = (merged / "README.md").read_text()
+    assert f"{losses[best]:.4f} at step {best}, which is this model, after {losses[0]:.4f} before" in card
+    assert "| FrozenLake | greedy | " in card and "seeds from 100000 on" in card and str(tmp_path) not in card
     assert (root / "train.log").read_text().count("sft/val_loss") == 4
 
     before = (merged / "model.safetensors").stat().st_mtime_ns

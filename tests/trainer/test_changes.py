@@ -42,6 +42,28 @@ def test_a_configuration_that_cannot_be_read_is_named_with_a_way_out(tmp_path):
         changes_since(tmp_path, small_config(tmp_path))
 
 
+LEVELS = "; 1\n#####\n#@$.#\n#####\n\n; 2\n######\n#@ $.#\n######\n"
+OTHERS = "; 1\n#####\n#@$.#\n#####\n\n; 2\n######\n#@$ .#\n######\n"
+
+
+def test_a_file_of_levels_that_has_changed_is_noticed(tmp_path, capsys):
+    """It continued in silence, on other levels."""
+    file, root = tmp_path / "mine.xsb", tmp_path / "run"
+    file.write_text(LEVELS)
+    tags = [f"es_manager.{name}.env_configs.tags=[SokobanLevels]" for name in ("train", "val")]
+    options = [f"custom_envs.SokobanLevels.env_config.{each}" for each in (f"levels_file={file}", "split=all")]
+    env = (*tags, *options, "agent_proxy.max_turn=1", "actor_rollout_ref.rollout.max_model_len=2048")
+    train(root, GRPO, "trainer.total_training_steps=1", env=env)
+    file.write_text(LEVELS.replace("; 1", "; the first"))
+    plan_start(small_config(root, GRPO, "trainer.total_training_steps=1", env=env))  # a comment is no level
+    file.write_text(OTHERS)
+    message = refused(root, GRPO, env=env)
+    key = "custom_envs.SokobanLevels.env_config.levels_file"
+    assert f"{key}: the file has changed: 2 levels, hash " in message and "resume_with_changes=True" in message
+    start = plan_start(small_config(root, GRPO, "trainer.resume_with_changes=True", env=env))
+    assert start.step == 1 and any("the file has changed" in note for note in start.notes)
+
+
 def test_settings_other_than_those_of_the_checkpoint_are_refused_with_a_list(tmp_path, capsys):
     train(tmp_path, GRPO)
     before = snapshot(tmp_path)

@@ -14,8 +14,9 @@ from ragen.env.bits import moved, to_row_col
 from ragen.env.board import DISTINCT, BoardEnv, ObservationFormat, Symbol, offset_in_words
 from ragen.env.sokoban.room import Level, generate_level
 from ragen.env.sokoban.solver import ACTIONS, MAX_STATES, Search, first_push, search
-from ragen.env.sokoban.xsb import Split, read_levels
+from ragen.env.sokoban.xsb import Split, content_hash, read_levels
 from ragen.errors import ConfigError
+from ragen.seeding import fixed_hash
 
 if TYPE_CHECKING:
     import numpy as np
@@ -100,6 +101,13 @@ class SokobanEnv(BoardEnv):
         super().__init__(config, num_rows=config.dim_x, num_columns=config.dim_y, stride=config.dim_y)
         self.levels = read_levels(config.levels_file, config.split) if config.levels_file else ()
         self.load(self.make_level(seed=0))  # also proves, before any training, that such levels exist
+
+    @classmethod
+    def data_facts(cls, config: SokobanConfig) -> dict[str, str]:
+        if config.levels_file is None:
+            return {}
+        levels = read_levels(config.levels_file, config.split)
+        return {"levels_file": f"{len(levels)} levels, hash {fixed_hash(*map(content_hash, levels)):x}"}
 
     def make_level(self, seed: int) -> Level:
         """The level of a seed; of a file the levels follow each other, and begin again at its end."""
