@@ -157,7 +157,8 @@ PROBE: Overrides = (
 PROBED_STEPS = (1, 11)
 GRPO_PROBE = Arm(config_name="quickstart_sokoban", overrides=PROBE, seconds=150)
 PPO_PROBE = GRPO_PROBE.but(PPO, times=1.3)
-DR_GRPO_PROBE = GRPO_PROBE.but({"algorithm.norm_adv_by_std_in_grpo": "False"})
+NO_STD: Overrides = {"algorithm.norm_adv_by_std_in_grpo": "False"}
+DR_GRPO_PROBE = GRPO_PROBE.but(NO_STD)
 
 PASS_RATE_GROUP = 8
 PASS_RATE_PROBE = Arm(
@@ -211,6 +212,17 @@ PUBLISHED: Overrides = TO_THE_END | {
 }
 PUBLISHED_SOKOBAN = Arm(config_name="_2_sokoban", overrides=PUBLISHED | NO_FILTER, seconds=4 * 3600, gigabytes=72)
 PUBLISHED_LAKE = Arm(config_name="_3_frozen_lake", overrides=PUBLISHED | NO_FILTER, seconds=4 * 3600, gigabytes=72)
+PUBLISHED_PROBE: Overrides = (
+    PUBLISHED
+    | PROBE
+    | {
+        "trainer.gradient_analysis_env_groups": "128",
+        f"{TRAIN}.group_size": "16",
+        MINI_BATCH: "32",
+    }
+)
+PUBLISHED_PPO_PROBE = Arm(config_name="_2_sokoban", overrides=PUBLISHED_PROBE, seconds=3600)
+PUBLISHED_GRPO_PROBE = PUBLISHED_PPO_PROBE.but({"algorithm.adv_estimator": "grpo", AGGREGATION: "seq-mean-token-mean"})
 SMALLEST_PUBLISHED: Overrides = {"model_path": "Qwen/Qwen2.5-0.5B"}
 MAIN_TABLE = filtered("top_p", 0.9, include_zero=True, mode="softmax")
 """The filter of RAGEN-2's main table."""

@@ -5,6 +5,7 @@ Tested in tests/reproduce/test_claims.py.
 
 from __future__ import annotations
 
+from ragen.errors import RagenError
 from ragen.plotting.buckets import Analysis, Bucket, read_analysis
 from ragen.plotting.gradient_table import spearman
 from ragen.plotting.history import read_history
@@ -14,7 +15,13 @@ from ragen.tracking.names import Component
 
 def analyses(evidence: Evidence, arm: str, step: int) -> list[Analysis]:
     """Of every seed, at that step."""
-    return [read_analysis(read_history(str(folder)), step) for folder in evidence.folders(arm)]
+    found = []
+    for folder in evidence.folders(arm):
+        history = read_history(str(folder))
+        if step not in history.steps:
+            raise RagenError(f"{folder} has no step {step}, whose gradients decide. Do not change the number of steps.")
+        found.append(read_analysis(history, step))
+    return found
 
 
 def last_over_first(analysis: Analysis, component: Component = "task") -> float:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from ragen.reproduce.claim import BUDGETS, Budget, Claim
+from ragen.reproduce.claim import BUDGETS, SEEDS, Budget, Claim
 from ragen.reproduce.records import Record, record_path
-from ragen.tracking.console import markdown_table
+from ragen.tracking.console import duration, markdown_table
 
 Records = Mapping[tuple[str, Budget], Record]
 
@@ -75,7 +75,20 @@ def section(claim: Claim, records: Records, *, figures: Sequence[str], folder: s
             figure = record_path(Path(), claim.name, budget).with_suffix(".png").name
             if figure in figures:
                 lines += ["", f"![{claim.name}, published and ours]({folder}/{figure})"]
+        elif budget in claim.arms:
+            lines += ["", planned(claim, budget)]
     return "\n".join(lines)
+
+
+def planned(claim: Claim, budget: Budget) -> str:
+    """What a budget that has not been run would cost, without what other claims share."""
+    arms, num_seeds = claim.arms[budget].values(), SEEDS[budget]
+    seconds, gigabytes = (num_seeds * sum(each) for each in zip(*((arm.seconds, arm.gigabytes) for arm in arms)))
+    return (
+        f"**{budget}: not run.** {len(arms)} arms, {num_seeds} {'seed' if num_seeds == 1 else 'seeds'} each, "
+        f"{num_seeds * sum(arm.steps for arm in arms)} steps: by estimate {duration(seconds)} one after another, "
+        f"{gigabytes:.1f} GB. `ragen reproduce {claim.name} --budget {budget}`"
+    )
 
 
 def found(claim: Claim, record: Record) -> list[str]:

@@ -13,7 +13,7 @@ from ragen.config.quoting import quoted
 from ragen.config.seeds import SEED_GAP
 from ragen.reproduce.claim import Arm, Budget, Claim, Evidence
 from ragen.sweeps.run import DEVICES, Run, shell_line
-from ragen.sweeps.slots import Slot, cut_slots, find_machine, repeat_slots
+from ragen.sweeps.slots import Slot, ask_nvidia_smi, cut_slots, find_machine, has_cuda, repeat_slots
 from ragen.tracking.conditions import Condition, read_curve
 from ragen.tracking.console import duration, markdown_table
 from ragen.tracking.outcomes import Outcome
@@ -128,6 +128,8 @@ def find_slots(budget: Budget, *, num_cpu_slots: int, runs_per_gpu: int) -> list
     """Embedded models are trained on the CPU, a core each; the others on the GPUs there are, or not at all."""
     if budget == "minutes":
         return [Slot(devices="", size=1, label="1xCPU")] * num_cpu_slots
+    if not (ask_nvidia_smi() or has_cuda()):
+        return []
     machine = find_machine(None)
     return [] if machine.is_cpu else repeat_slots(cut_slots(machine, 1), runs_per_gpu)
 

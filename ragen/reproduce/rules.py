@@ -41,8 +41,11 @@ def above(values: Sequence[float], bound: float, *, margin: float = 0.0) -> Ruli
     gap = paired_gap(known) if known else None
     if gap is None:
         return Ruling(verdict="cannot tell", estimate=Estimate(math.nan, math.nan, math.nan))
-    estimate = gap.estimate
-    return ruling_of(gap, gap.p, margin, Estimate(estimate.mean + bound, estimate.low + bound, estimate.high + bound))
+    estimate = Estimate(*(end + bound for end in (gap.estimate.mean, gap.estimate.low, gap.estimate.high)))
+    if len(known) < FEWEST_SEEDS:  # more seeds help where there were too few, not where too few had the number
+        needed = FEWEST_SEEDS if len(values) < FEWEST_SEEDS else None
+        return Ruling(verdict="cannot tell", estimate=estimate, seeds_needed=needed)
+    return ruling_of(gap, gap.p, margin, estimate)
 
 
 def below(values: Sequence[float], bound: float) -> Ruling:

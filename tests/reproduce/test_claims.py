@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from ragen.errors import RagenError
 from ragen.reproduce.claim import BUDGETS, Claim
 from ragen.reproduce.claims import CLAIMS
 from ragen.reproduce.claims.c22_grpo_advantage_by_successes import estimated, formula
@@ -121,6 +122,12 @@ def test_c25_wants_the_most_signal_in_the_middle(tmp_path):
     assert judged(tmp_path / "a", "C25", {"GRPO": by_rate([0.0, 0.1, 0.3, 0.5, 0.6, 0.5, 0.3, 0.1, 0])}) == "holds"
     away = by_rate([0.0, 0.6, 0.3, 0.1, 0.1, 0.1, 0.3, 0.6, 0])
     assert judged(tmp_path / "b", "C25", {"GRPO": away}) == "does not hold"
+
+
+def test_a_probe_without_the_step_that_decides_is_an_error(tmp_path):
+    cut = probe(FLAT)
+    with pytest.raises(RagenError, match="has no step 11"):
+        judged(tmp_path, "C2", {"PPO": lambda seed: cut(seed)[:1], "GRPO": cut})
 
 
 # --- over steps

@@ -39,6 +39,12 @@ def test_a_section_has_rule_numbers_and_command(tmp_path):
     assert "**minutes: not testable.**" in section(CLAIMS["C7"], {}, figures=(), folder="claims")
 
 
+def test_what_was_not_run_says_what_it_would_cost():
+    text = section(CLAIMS["C5"], {}, figures=(), folder="claims")
+    cost = "4 arms, 1 seed each, 1600 steps: by estimate 4 h 0 min one after another, 288.0 GB."
+    assert f"**day: not run.** {cost} `ragen reproduce C5 --budget day`" in text
+
+
 def test_writing_the_page_draws_what_is_missing(tmp_path):
     write_record(tmp_path / "claims", a_record(tmp_path))
     write_page(tmp_path / "claims.md", tmp_path / "claims")

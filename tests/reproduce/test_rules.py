@@ -30,6 +30,11 @@ def test_two_seeds_tell_nothing():
     assert above([math.nan, math.nan], 0).verdict == "cannot tell"
 
 
+def test_seeds_without_the_number_are_no_reason_for_more_of_them():
+    assert above([0.5, 0.6], 0).seeds_needed == 3
+    assert above([0.5, 0.6, math.nan, math.nan, math.nan], 0).seeds_needed is None
+
+
 def test_equal_seeds_are_judged_by_their_number():
     assert above([1.0, 1.0, 1.0], 0.8).verdict == "holds"
     assert above([0.5, 0.5, 0.5], 0.8).verdict == "does not hold"

@@ -4,7 +4,7 @@ Tested in tests/reproduce/test_claims.py.
 """
 
 from ragen.algorithms.statistics import student_interval
-from ragen.reproduce.arms import GRPO_PROBE, PPO_PROBE
+from ragen.reproduce.arms import GRPO_PROBE, PPO_PROBE, PUBLISHED_GRPO_PROBE, PUBLISHED_PPO_PROBE
 from ragen.reproduce.claim import Claim, Evidence, Finding, Point
 from ragen.reproduce.gradients import analyses, last_over_first, rank_correlation
 from ragen.reproduce.rules import above, all_of, most_seeds
@@ -38,5 +38,8 @@ CLAIM = Claim(
     published="norm of Q6 over Q1: PPO 3.9, GRPO 2.7 (step 1)",
     rule="For PPO and for GRPO, at step 1: mean rank correlation of norm and bucket above 0.8 and mean Q6/Q1 above 2.",
     judge=judge,
-    arms={"minutes": {"PPO": PPO_PROBE, "GRPO": GRPO_PROBE}},
+    arms={
+        "minutes": {"PPO": PPO_PROBE, "GRPO": GRPO_PROBE},
+        "day": {"PPO": PUBLISHED_PPO_PROBE, "GRPO": PUBLISHED_GRPO_PROBE},
+    },
 )

@@ -3,7 +3,7 @@
 Tested in tests/reproduce/test_claims.py.
 """
 
-from ragen.reproduce.arms import GRPO_PROBE, PPO_PROBE
+from ragen.reproduce.arms import GRPO_PROBE, PPO_PROBE, PUBLISHED_GRPO_PROBE, PUBLISHED_PPO_PROBE
 from ragen.reproduce.claim import Claim, Evidence, Finding, Point
 from ragen.reproduce.gradients import analyses, largest_over_smallest
 from ragen.reproduce.rules import all_of, below, most_seeds
@@ -39,5 +39,8 @@ CLAIM = Claim(
     published="largest over smallest norm of the regularizers: PPO 1.26, GRPO 1.07 (step 1)",
     rule="For PPO and for GRPO: mean of largest over smallest norm below 1.3, entropy at step 1 and KL at step 11.",
     judge=judge,
-    arms={"minutes": {"PPO": PPO_PROBE, "GRPO": GRPO_PROBE}},
+    arms={
+        "minutes": {"PPO": PPO_PROBE, "GRPO": GRPO_PROBE},
+        "day": {"PPO": PUBLISHED_PPO_PROBE, "GRPO": PUBLISHED_GRPO_PROBE},
+    },
 )

@@ -7,7 +7,7 @@ from statistics import fmean
 
 from ragen.algorithms.statistics import student_interval
 from ragen.plotting.buckets import Analysis
-from ragen.reproduce.arms import GRPO_PROBE, PPO_PROBE
+from ragen.reproduce.arms import GRPO_PROBE, PPO_PROBE, PUBLISHED_GRPO_PROBE, PUBLISHED_PPO_PROBE
 from ragen.reproduce.claim import Claim, Evidence, Finding, Point
 from ragen.reproduce.gradients import analyses
 from ragen.reproduce.rules import above, all_of, below, most_seeds
@@ -43,5 +43,8 @@ CLAIM = Claim(
     published="none: norms at zero variance are 6.7 of 26 (PPO) and 23 of 64 (GRPO)",
     rule="For PPO and for GRPO, at step 1: mean split-half cosine below 0.1 in Q1 and Q2, and above 0.2 in Q6.",
     judge=judge,
-    arms={"minutes": {"PPO": PPO_PROBE, "GRPO": GRPO_PROBE}},
+    arms={
+        "minutes": {"PPO": PPO_PROBE, "GRPO": GRPO_PROBE},
+        "day": {"PPO": PUBLISHED_PPO_PROBE, "GRPO": PUBLISHED_GRPO_PROBE},
+    },
 )

@@ -14,8 +14,9 @@ from ragen.tracking.names import KEPT_RATIO, seconds
 
 
 def update_time(folder: Path) -> float:
-    """Seconds a step; the first one warms up."""
-    return fmean(list(series(folder, seconds("update_actor")).values())[1:])
+    """Seconds a step; one without any group left takes none, and the first one, which warms up, does not count."""
+    times = series(folder, seconds("update_actor"))
+    return fmean(times.get(step, 0.0) for step in list(series(folder, KEPT_RATIO))[1:])
 
 
 def judge(evidence: Evidence) -> Finding:
@@ -23,7 +24,7 @@ def judge(evidence: Evidence) -> Finding:
     rulings, points, texts = [], [], []
     for arm in ("top-p 0.9", "top-k 0.25"):
         folders = evidence.folders(arm)
-        kept = [fmean(series(folder, KEPT_RATIO).values()) for folder in folders]
+        kept = [fmean(list(series(folder, KEPT_RATIO).values())[1:]) for folder in folders]
         times = [update_time(folder) / all_of_it for folder, all_of_it in zip(folders, whole, strict=True)]
         ruling = below([abs(time / share - 1) for time, share in zip(times, kept, strict=True)], 0.1)
         rulings.append(ruling)

@@ -6,7 +6,7 @@ Tested in tests/reproduce/test_claims.py.
 import math
 
 from ragen.algorithms.statistics import student_interval
-from ragen.reproduce.arms import DR_GRPO_PROBE, GRPO_PROBE
+from ragen.reproduce.arms import DR_GRPO_PROBE, GRPO_PROBE, NO_STD, PUBLISHED_GRPO_PROBE
 from ragen.reproduce.claim import Claim, Evidence, Finding, Point
 from ragen.reproduce.gradients import analyses, last_over_first
 from ragen.reproduce.rules import above
@@ -36,5 +36,8 @@ CLAIM = Claim(
     published="none: Q1/Q6 of GRPO's task gradient is .37 at step 1",
     rule="At step 1, by pairs of seeds: the logarithm of Q6/Q1 is larger without the division than with it.",
     judge=judge,
-    arms={"minutes": {"GRPO": GRPO_PROBE, "Dr.GRPO": DR_GRPO_PROBE}},
+    arms={
+        "minutes": {"GRPO": GRPO_PROBE, "Dr.GRPO": DR_GRPO_PROBE},
+        "day": {"GRPO": PUBLISHED_GRPO_PROBE, "Dr.GRPO": PUBLISHED_GRPO_PROBE.but(NO_STD)},
+    },
 )
