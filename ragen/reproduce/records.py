@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
@@ -17,7 +17,7 @@ from ragen.files import read_object, value_at
 from ragen.reproduce.claim import Arm, Budget, Claim, Evidence, Finding, Point
 from ragen.reproduce.plan import key_of
 from ragen.tracking.conditions import Condition
-from ragen.tracking.machine import commit_of, processor_name, query_gpus, usable_cores
+from ragen.tracking.run_card import read_card
 from ragen.tracking.rundir import write_atomic
 
 DIGITS = 6
@@ -37,7 +37,7 @@ class Record:
     day: str
     """When it was judged."""
     arms: Mapping[str, Any]
-    """Arm -> the name of its runs, and success of each seed: final, best, mean over training, collapsed."""
+    """Arm -> the name of its runs, and of each seed seconds and success: final, best, mean over training."""
 
 
 def record_path(folder: Path, claim: str, budget: Budget) -> Path:
@@ -54,36 +54,47 @@ def make_record(
         finding=finding,
         num_seeds=max((len(condition.curves) for condition in evidence.arms.values()), default=0),
         command=command,
-        machine=machine_name(),
-        version=version_name(),
+        machine=machines(evidence),
+        version=versions(evidence),
         day=date.today().isoformat(),
         arms={name: {"runs": key_of(arms[name]), **numbers(arm)} for name, arm in evidence.arms.items()},
     )
 
 
-def numbers(arm: Condition) -> dict[str, list[float]]:
-    """Of every seed that validated, in order."""
+def numbers(arm: Condition) -> dict[str, Sequence[float]]:
+    """Seconds of every run, and the successes of those that validated, in order."""
     counted = arm.counted
+    times: dict[str, Sequence[float]] = {"seconds": [round(curve.outcome.wall_time or 0.0) for curve in arm.curves]}
     if not counted:
-        return {}
-    return {
+        return times
+    return times | {
         "final": [round(curve.final, DIGITS) for curve in counted],
         "best": [round(curve.best, DIGITS) for curve in counted],
         "area": [round(curve.area, DIGITS) for curve in counted],
-        "collapsed": [float(curve.is_collapsed) for curve in counted],
     }
 
 
-def machine_name() -> str:
-    """2 cores, AMD EPYC; NVIDIA H200"""
-    gpus = [row[0] for row in query_gpus("name")]
-    return "; ".join([f"{usable_cores()} cores, {processor_name()}", *gpus])
+def machines(evidence: Evidence) -> str:
+    """What the runs say they ran on: 2 cores, AMD EPYC; several are told apart."""
+    names = []
+    for card in _cards(evidence):
+        facts = card["machine"]
+        names.append(", ".join([f"{facts['usable_cores']} cores", facts["processor"], *facts["gpus"]]))
+    return " and ".join(dict.fromkeys(names)) or "no run"
 
 
-def version_name() -> str:
-    """0.1.0; of a checkout with the commit: 0.1.0 (1f0c9a3e)"""
-    commit = commit_of(Path(ragen.__file__).parents[1])
-    return f"{ragen.__version__} ({commit[:8]})" if commit else ragen.__version__
+def versions(evidence: Evidence) -> str:
+    """The version of the runs, and the commit where they ran in a checkout: 0.1.0 (1f0c9a3e)"""
+    names = []
+    for card in _cards(evidence):
+        version, commit = card["versions"]["ragen"], card["versions"]["commit"]
+        names.append(f"{version} ({commit[:8]})" if commit else version)
+    return " and ".join(dict.fromkeys(names)) or ragen.__version__
+
+
+def _cards(evidence: Evidence) -> list[dict[str, Any]]:
+    folders = [folder for arm in evidence.arms for folder in evidence.folders(arm)]
+    return [read_card(folder) for folder in folders]
 
 
 # --- as JSON
