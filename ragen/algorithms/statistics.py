@@ -47,6 +47,8 @@ class Estimate:
 
     def as_share(self) -> Estimate:
         """Cut to what a share can be."""
+        if math.isnan(self.low):
+            return self
         return Estimate(self.mean, max(0.0, self.low), min(1.0, self.high))
 
 

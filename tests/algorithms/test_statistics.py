@@ -44,6 +44,11 @@ def test_wilson_interval_stays_inside_zero_and_one():
     assert proportion_interval(4, 4).high == 1
 
 
+def test_a_share_is_cut_to_what_it_can_be_and_unknown_ends_stay_unknown():
+    assert Estimate(0.9, 0.7, 1.1).as_share() == Estimate(0.9, 0.7, 1.0)
+    assert f"{unknown_interval(0.5).as_share():.1f}" == "0.5"
+
+
 def test_quantiles_go_on_beyond_the_table():
     assert t_quantile(4) == 2.776
     assert [t_quantile(degrees) for degrees in (30, 100)] == pytest.approx([2.0423, 1.9840], abs=2e-4)
