@@ -74,18 +74,18 @@ def what(card: Mapping[str, Any]) -> Section:
 def training(card: Mapping[str, Any]) -> Section:
     counts = card["counts"]
     rows = [
-        ("steps", _number(counts["steps"])),
-        ("steps without an update", _number(counts["steps_without_update"])),
-        ("optimizer steps skipped", _number(counts["optimizer_steps_skipped"])),
-        ("episodes", _number(counts["episodes"])),
-        ("levels played, one a group", _number(counts["groups"])),
+        ("steps", _number(counts.get("steps"))),
+        ("steps without an update", _number(counts.get("steps_without_update"))),
+        ("optimizer steps skipped", _number(counts.get("optimizer_steps_skipped"))),
+        ("episodes", _number(counts.get("episodes"))),
+        ("levels played, one a group", _number(counts.get("groups"))),
         ("different levels", f"{_number(card['levels'])}, those that the model knew before included"),
-        ("groups trained on", _number(counts["groups_trained"])),
-        ("groups dropped by the filter", _number(counts["groups_dropped"])),
-        ("groups lost to faults", _number(counts["groups_incomplete"])),
-        ("tokens sampled", _number(counts["tokens_sampled"])),
-        ("tokens sampled in validations", _number(counts["validation"]["tokens_sampled"])),
-        ("tokens of trained batches", _number(counts["tokens_trained"])),
+        ("groups trained on", _number(counts.get("groups_trained"))),
+        ("groups dropped by the filter", _number(counts.get("groups_dropped"))),
+        ("groups lost to faults", _number(counts.get("groups_incomplete"))),
+        ("tokens sampled", _number(counts.get("tokens_sampled"))),
+        ("tokens sampled in validations", _number(counts["validation"].get("tokens_sampled"))),
+        ("tokens of trained batches", _number(counts.get("tokens_trained"))),
     ]
     return Section(title="Training", rows=rows)
 

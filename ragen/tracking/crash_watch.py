@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Self
 
 import ragen
-from ragen.tracking.run_card import CARD, end_card
+from ragen.tracking.run_card import CARD, end_card, write_card
 from ragen.tracking.rundir import RunDir, read_status
 
 CLEAN_END = b"clean end"
@@ -51,7 +51,7 @@ def main(run_dir: Path) -> None:
         RunDir(run_dir).write_status("failed", REASON, step=status["step"], exit_code=1)
         print(f"Failed at step {status['step']}: {REASON}.\n  run folder: {run_dir}", file=sys.stderr, flush=True)
         if (run_dir / CARD).is_file():
-            end_card(run_dir)
+            write_card(lambda: end_card(run_dir))
 
 
 if __name__ == "__main__":

@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+import logging
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -26,10 +27,20 @@ from ragen.tracking.machine import machine_facts, used_gpus, version_facts
 from ragen.tracking.rundir import read_metrics, read_records, read_status, write_atomic
 from ragen.tracking.timing import TOTALS
 
+logger = logging.getLogger(__name__)
+
 CARD, PAGE = "card.json", "card.md"
 DERIVED = {*TOTALS, "step", "train_step", "eval_step"}
 """Times that are sums of others; the parts of a step are those that remain."""
 Row = Mapping[str, Any]
+
+
+def write_card(write: Callable[[], None]) -> None:
+    """Begin or end a card. It sums up what other files hold: a run does without it, but says so."""
+    try:
+        write()
+    except Exception as error:
+        logger.warning("The card of the run is not written (%s: %s).", type(error).__name__, error)
 
 
 def read_card(run_dir: Path) -> dict[str, Any]:

@@ -25,7 +25,7 @@ from ragen.config.schema import Config
 from ragen.errors import ConfigError, MissingExtra, RagenError, install_command
 from ragen.tracking.console_tracker import ConsoleTracker
 from ragen.tracking.mlflow_tracker import MlflowTracker
-from ragen.tracking.run_card import begin_card, end_card
+from ragen.tracking.run_card import begin_card, end_card, write_card
 from ragen.tracking.rundir import RunDir, State
 from ragen.tracking.tensorboard_tracker import TensorboardTracker
 from ragen.tracking.trackio_tracker import TrackioTracker
@@ -137,7 +137,7 @@ class Trackers:
         self.run.truncate_after(-1 if resumed_step is None else resumed_step)
         self.run.write_status("running", step=self.step)
         self._is_open = True
-        self._write_card(
+        write_card(
             lambda: begin_card(self.run.path, self._facts.config, device=self.device, from_step=resumed_step or 0)
         )
         for name in dict.fromkeys(self._facts.config.trainer.logger):
@@ -208,17 +208,10 @@ class Trackers:
         self._is_open = False
         try:
             self.run.write_status(status, reason, step=self.step, early_stop=early_stop, **facts)
-            self._write_card(lambda: end_card(self.run.path))
+            write_card(lambda: end_card(self.run.path))
         finally:
             self._each("close", status)
             self._trackers.clear()
-
-    def _write_card(self, write: Callable[[], None]) -> None:
-        """The card is a summary of what other files hold: a run does without it, but says so."""
-        try:
-            write()
-        except Exception as error:
-            logger.warning("The card of the run is not written (%s: %s).", type(error).__name__, error)
 
     def _each(self, method: str, *arguments: Any) -> None:
         """Call a method of every tracker that has it; stages, episodes and validations are the console's alone."""

@@ -55,6 +55,14 @@ def test_a_run_that_has_not_ended_shows_what_is_known(tmp_path):
     assert [section.title for section in sections(read_card(tmp_path))] == ["What was run", "Versions and machine"]
 
 
+def test_what_a_card_of_another_version_did_not_count_is_not_known(tmp_path):
+    card = card_of(tmp_path)
+    card["counts"] |= {"steps": 3, "groups_trained": 12.0}
+    del card["counts"]["groups"], card["counts"]["tokens_trained"]
+    found = rows_of(card, "Training")
+    assert (found["groups trained on"], found["levels played, one a group"]) == ("12", "not known")
+
+
 def test_the_page_is_markdown_that_no_text_breaks(tmp_path):
     page = to_markdown(card_of(tmp_path, reason="first line\n| second"))
     assert page.startswith("# Run card: my_run\n\n## How it ended\n")

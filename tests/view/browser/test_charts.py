@@ -27,14 +27,17 @@ def test_the_list_shows_state_step_and_validation(visitor: Visitor):
     expect(row.locator("svg.sparkline")).to_be_visible()
 
 
-def test_the_run_card_opens_below_the_charts(visitor: Visitor):
-    page = visitor.open(f"/run/{FIRST}")
-    page.get_by_text("Run card", exact=True).click()
-    row = page.locator(".run-card tr").filter(has_text="groups dropped by the filter")
-    expect(row).to_be_visible()
-    expect(row.locator("td")).to_have_text(re.compile(r"^\d+$"))
-    expect(page.locator(".run-card")).to_contain_text("not measured: no GPU was used")
-    assert visitor.overflow() <= 0
+@pytest.mark.parametrize("width", [1280, 400])
+def test_the_run_card_opens_below_the_charts(browser, address: str, width: int):
+    with Visitor(browser, address, width=width) as visitor:
+        page = visitor.open(f"/run/{FIRST}")
+        page.get_by_text("Run card", exact=True).click()
+        row = page.locator(".run-card tr").filter(has_text="groups dropped by the filter")
+        expect(row).to_be_visible()
+        expect(row.locator("td")).to_have_text(re.compile(r"^\d+$"))
+        expect(page.locator(".run-card")).to_contain_text("not measured: no GPU was used")
+        assert visitor.overflow() <= 0
+        assert visitor.violations() == [] and visitor.complaints == []
 
 
 def test_search_and_sorting_stand_in_the_address(visitor: Visitor):
