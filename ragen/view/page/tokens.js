@@ -34,9 +34,11 @@ function ground(share, colouring, theme) {
 }
 
 // Whether the tokens make up the reply; a tokenizer that has changed since the run does not write it.
+// Markers are left aside on both sides: a reply may hold one in its middle, and ends with one that is not its text.
 export function fits(turn) {
-  const joined = turn.tokens.map((token) => token.text).join("").replace(/<\|[^|]*\|>/g, "").trim();
-  return turn.text.includes(joined) || joined.includes(turn.text.trim());
+  const plain = (text) => text.replace(/<\|[^|]*\|>/g, "").trim();
+  const [joined, text] = [plain(turn.tokens.map((token) => token.text).join("")), plain(turn.text)];
+  return text.includes(joined) || joined.includes(text);
 }
 
 const described = (token) => [

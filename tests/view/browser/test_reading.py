@@ -111,6 +111,20 @@ def test_tokens_are_coloured_by_doubt_and_ids_come_on_demand(visitor: Visitor):
     assert ground(page, doubtful) == "rgba(0, 0, 0, 0)"
 
 
+@pytest.mark.parametrize(
+    ("text", "tokens", "fits"),
+    [
+        ("Left.", ["Left", ".", "<|im_end|>"], True),
+        ("Left, <|im_start|>user.", ["Left, ", "<|im_start|>", "user", "."], True),
+        ("Left.", ["Up", "."], False),
+    ],
+)
+def test_tokens_make_up_their_reply_also_with_markers_in_it(visitor: Visitor, text, tokens, fits):
+    page = visitor.open(PAGES["episode"])
+    turn = {"text": text, "tokens": [{"text": token} for token in tokens]}
+    assert page.evaluate("turn => import('app/tokens.js').then((module) => module.fits(turn))", turn) is fits
+
+
 def trained_and_dropped(runs: Path) -> tuple[int, int]:
     """Episodes of the first step whose group was kept, with an advantage below zero, and whose group was not."""
     episodes = list(read_episodes(runs / "first" / "episodes" / "train_step_1.jsonl.gz"))
@@ -130,10 +144,10 @@ def test_tokens_are_coloured_by_mask_and_by_advantage(visitor: Visitor, runs: Pa
         expect(one.locator(".token").first).to_have_attribute("data-shade", f"{mask}.00")
     page.get_by_role("button", name="Advantage").click()
     expect(prompt).to_have_count(0)
-    expect(page.locator(".turn-head").first).to_contain_text(re.compile(r"advantage −0\.\d+"))
+    expect(page.locator(".turn-head").first).to_contain_text(re.compile(r"advantage −\d"))
     assert min(shades(page)) == -1.0  # the largest of the episode is full
     assert ground(page, shades(page).index(-1.0)).startswith("rgba(230, 159, 0, 0.9")
-    expect(page.locator(".token").first).to_have_attribute("title", re.compile(r"advantage −0\.\d+"))
+    expect(page.locator(".token").first).to_have_attribute("title", re.compile(r"advantage −\d"))
     page = visitor.open(f"{RUN}/episode/train_step_1/{dropped}?colour=advantage")
     expect(page.get_by_text("Nothing of this episode was trained on")).to_be_visible()
     assert set(shades(page)) == {0.0}
