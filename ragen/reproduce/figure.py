@@ -15,7 +15,8 @@ def draw(claim: Claim, record: Record, out: Path) -> Path:
     points = record.finding.points
     published = [point for point in points if point.published is not None]
     figure = new_figure(max(6.4, 0.9 * len(points) + 0.9 * len(published) + 2), 4.2)
-    figure.suptitle(f"{claim.name}: {record.finding.verdict} ({record.budget}, {record.num_seeds} seeds)", fontsize=11)
+    seeds = f"{record.num_seeds} {'seed' if record.num_seeds == 1 else 'seeds'}"
+    figure.suptitle(f"{claim.name}: {record.finding.verdict} ({record.budget}, {seeds})", fontsize=11)
     axes = figure.subplots(1, 2 if published else 1, squeeze=False)[0]
     if published:
         clean(axes[0], "published", xlabel="", ylabel="")

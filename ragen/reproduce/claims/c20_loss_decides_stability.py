@@ -5,14 +5,15 @@ Tested in tests/reproduce/test_claims.py.
 
 from statistics import fmean
 
-from ragen.reproduce.arms import AGGREGATION, HOT_SOKOBAN, LOSS, ZERO_DROPPED
+from ragen.reproduce.arms import AGGREGATION, HOT_SOKOBAN, LOSS, LR, MINI_BATCH, ZERO_DROPPED
 from ragen.reproduce.claim import Claim, Evidence, Finding, Point
 from ragen.reproduce.rules import WORTH_FINDING, above, by_seed, final, share
 
 CLIP = "actor_rollout_ref.actor.clip_ratio"
 STRICT, TOLERANT = ("GRPO", "GSPO", "GiGPO", "DAPO"), ("CISPO", "SAPO")
-FOUR_UPDATES = HOT_SOKOBAN.but({"ppo_mini_batch_size": "16", f"{CLIP}_high": "0.2"})
-"""Four updates a step, so that the policy is not the one that sampled and clips have work to do."""
+FOUR_UPDATES = HOT_SOKOBAN.but({LR: "3e-4", MINI_BATCH: "16", f"{CLIP}_high": "0.2"})
+"""Four updates a step, so that the policy is not the one that sampled and clips have work to do. The rate is from pilot
+runs with other seeds, one each: at 1e-3 GRPO broke as well, at 3e-4 it held and SAPO did not."""
 
 
 def judge(evidence: Evidence) -> Finding:
@@ -37,9 +38,9 @@ CLAIM = Claim(
     sentence="The loss decides stability: CISPO and SAPO collapse where GRPO, GSPO, GiGPO and DAPO hold",
     source="ARLArena, arXiv 2602.21534, Sokoban",
     published="26 to 30 % (CISPO, SAPO) against 82 to 84 %",
-    rule="Success of the last validation without early stopping, four updates a step at ten times the usual rate, "
-    "by seeds: the mean of the strict losses lies above that of the tolerant ones; it does not hold where "
-    "the gap is below 0.05.",
+    rule="Success of the last validation without early stopping, four updates a step at three times the usual "
+    "rate, by seeds: the mean of the strict losses lies above that of the tolerant ones; it does not hold "
+    "where the gap is below 0.05.",
     judge=judge,
     arms={
         "minutes": {
