@@ -107,8 +107,8 @@ BANDIT = Arm(
 )
 
 HOT_RATE: Overrides = {LR: "2e-3"}
-"""Ten times the quickstart's rate: training breaks within a run of minutes, which at the usual rate it does not. In pilot
-runs with another seed, 60 steps without filter, success fell and came back at 5e-4 and 1e-3; at 2e-3 it was lost."""
+"""Ten times the usual rate: training breaks within a run of minutes. In pilot runs with another seed, 60 steps without
+filter, success fell and came back at 5e-4 and 1e-3; at 2e-3 it was lost."""
 HOT_LAKE = LAKE.but(HOT_RATE | {"trainer.total_training_steps": "80"}, times=1.3)
 HOT_BANDIT = BANDIT.but(HOT_RATE)
 HOT_SOKOBAN = SOKOBAN.but({LR: "1e-3", "trainer.total_training_steps": "30"}, times=0.8)
