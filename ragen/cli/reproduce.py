@@ -40,6 +40,7 @@ def main(argv: Sequence[str]) -> int:
         "--runs-per-gpu", type=positive, default=1, metavar="K", help="runs that share a GPU at a time (%(default)s)"
     )
     parser.add_argument("--plan", action="store_true", help="print runs, steps, time and disk; start nothing")
+    parser.add_argument("--report", action="store_true", help="judge by the seeds that have ended; start nothing")
     parser.add_argument("--out", type=Path, default=OUT, help="folder of the runs (%(default)s)")
     parser.add_argument("--records", type=Path, help="folder of the results (OUT/records)")
     parser.add_argument("--page", type=Path, metavar="FILE", help="write all results as a page, and the figures")
@@ -63,6 +64,7 @@ def main(argv: Sequence[str]) -> int:
                 out=args.out,
                 records=records,
                 is_plan=args.plan,
+                is_report=args.report,
                 changes=dict(pairs),
                 command=shell_line(["ragen", "reproduce", *argv]),
             )

@@ -16,7 +16,8 @@ from ragen.reproduce.page import page, section, verdict_text
 from ragen.reproduce.plan import Job, distinct_runs, find_slots, plan_jobs, plan_table, plan_text
 from ragen.reproduce.records import Record, make_record, read_records, record_path, write_record
 from ragen.sweeps.driver import drive
-from ragen.tracking.outcomes import DONE, Outcome
+from ragen.sweeps.results import missing, outcome_before
+from ragen.tracking.outcomes import Outcome
 from ragen.tracking.rundir import write_atomic
 
 ALL = "all"
@@ -36,6 +37,8 @@ class Options:
     out: Path
     records: Path
     is_plan: bool
+    is_report: bool
+    """Judge by the runs that have ended, and start none."""
     changes: Mapping[str, str]
     """Overrides of every run."""
     command: str
@@ -82,11 +85,24 @@ def reproduce(options: Options) -> int:
     if options.is_plan:
         print(plan_table(jobs, budget))
         return 0
+    if options.is_report:
+        return report(jobs, options)
     if not slots:
         print(f"Nothing was run: `{budget}` needs a GPU, and there is none here. The same command runs it elsewhere.")
         return 0
     outcomes = (drive(runs, slots, title="reproduce", resume_with=f"`{options.command}`") or {}) if runs else {}
     return max([conclude(job, outcomes, options) for job in jobs], default=0)
+
+
+def report(jobs: Sequence[Job], options: Options) -> int:
+    """Judge by the seeds that have ended in every arm; nothing is started."""
+    outcomes = {run.name: outcome_before(run) if run.is_done() else missing(run) for run in distinct_runs(jobs)}
+    for job in jobs:
+        if job.complete_seeds(outcomes):
+            conclude(job, outcomes, options)
+        else:
+            print(f"{job.claim.name}: nothing to report, no seed has ended in every arm.")
+    return 0
 
 
 def testable(claims: Sequence[Claim], budget: Budget) -> list[Claim]:
@@ -103,7 +119,7 @@ def testable(claims: Sequence[Claim], budget: Budget) -> list[Claim]:
 def conclude(job: Job, outcomes: Mapping[str, Outcome], options: Options) -> int:
     """Judge a claim by its runs, keep the record and its figure; 1 where a run failed."""
     claim, budget = job.claim, job.budget
-    failed = [run for runs in job.runs.values() for run in runs if outcomes[run.name].status not in DONE]
+    failed = [run for runs in job.runs.values() for run in runs if outcomes[run.name].status == "fail"]
     if failed:
         print(
             f"{claim.name}: no verdict, {len(failed)} runs failed, the first: {failed[0].log}. "

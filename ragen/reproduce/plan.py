@@ -16,7 +16,7 @@ from ragen.sweeps.run import DEVICES, Run, shell_line
 from ragen.sweeps.slots import Slot, ask_nvidia_smi, cut_slots, find_machine, has_cuda, repeat_slots
 from ragen.tracking.conditions import Condition, read_curve
 from ragen.tracking.console import duration, markdown_table
-from ragen.tracking.outcomes import Outcome
+from ragen.tracking.outcomes import DONE, Outcome
 
 PROGRAM = (sys.executable, "-m", "ragen.cli")
 
@@ -30,14 +30,18 @@ class Job:
     runs: Mapping[str, Sequence[Run]]
     """Arm -> its runs, by seed; other claims may have the same ones."""
 
+    def complete_seeds(self, outcomes: Mapping[str, Outcome]) -> set[int]:
+        """Those that have ended in every arm."""
+        ended = [{run.seed for run in runs if outcomes[run.name].status in DONE} for runs in self.runs.values()]
+        return set.intersection(*ended)
+
     def evidence(self, outcomes: Mapping[str, Outcome]) -> Evidence:
-        """Every seed has validation levels of its own."""
-        arms = {
-            name: Condition(
-                value=name, curves=[read_curve(run, outcomes[run.name]) for run in runs], share_levels=False
-            )
-            for name, runs in self.runs.items()
-        }
+        """Of the seeds that have ended in every arm; each has validation levels of its own."""
+        seeds = self.complete_seeds(outcomes)
+        arms = {}
+        for name, runs in self.runs.items():
+            curves = [read_curve(run, outcomes[run.name]) for run in runs if run.seed in seeds]
+            arms[name] = Condition(value=name, curves=curves, share_levels=False)
         return Evidence(arms=arms)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -15,7 +16,9 @@ from ragen.cli.reproduce import main
 from ragen.errors import ConfigError
 from ragen.reproduce.claims import CLAIMS
 from ragen.reproduce.command import chosen_claims
+from ragen.reproduce.plan import plan_jobs
 from ragen.reproduce.records import read_record
+from ragen.tracking.rundir import RunDir, write_atomic
 
 ROOT = Path(__file__).parents[2]
 TINY = (
@@ -25,6 +28,7 @@ TINY = (
     "es_manager.train.group_size=2",
     "ppo_mini_batch_size=8",
 )
+CARD = {"machine": {"usable_cores": 2, "processor": "X", "gpus": []}, "versions": {"ragen": "1", "commit": None}}
 
 
 def test_the_list_names_every_claim_with_its_number_and_budgets(tmp_path, capsys):
@@ -62,6 +66,27 @@ def test_a_day_is_planned_where_there_is_no_hardware(tmp_path, capsys, monkeypat
     text = capsys.readouterr().out
     assert "4 of 4 runs to do, 1600 steps; about 4 h 0 min one after another" in text
     assert "about 288.0 GB of disk" in text and "Nothing was run: `day` needs a GPU" in text
+
+
+def test_a_report_judges_the_seeds_that_have_ended_and_starts_nothing(tmp_path, capsys):
+    claim, out = CLAIMS["C29"], tmp_path / "out"
+    (job,) = plan_jobs([claim], "minutes", num_seeds=5, out=out, changes={})
+    assert main(["C29", "--report", "--out", str(out)]) == 0
+    assert "C29: nothing to report, no seed has ended in every arm." in capsys.readouterr().out
+    for run in job.runs["no filter"][:3]:
+        run.begin("")
+        folder = RunDir(run.run_dir)
+        for step, success in ((0, 0.4), (10, 0.8), (20, 0.1 + 0.01 * run.seed)):
+            folder.log(step, {"val-env/FrozenLake/success": success})
+        card = {
+            "machine": {"usable_cores": 2, "processor": "X", "gpus": []},
+            "versions": {"ragen": "1", "commit": None},
+        }
+        write_atomic(run.run_dir / "card.json", json.dumps(card))
+        folder.write_status("finished", step=20)
+    assert main(["C29", "--report", "--out", str(out)]) == 0
+    assert "2 of 5 runs to do" in (text := capsys.readouterr().out) and "**minutes: holds.**" in text
+    assert read_record(out / "records" / "C29.minutes.json").num_seeds == 3
 
 
 def test_a_wrong_override_is_an_error_before_anything_starts(tmp_path):

@@ -112,4 +112,5 @@ def test_evidence_is_what_the_runs_left(tmp_path):
     found = job.evidence(outcomes)
     assert found.folders("no filter") == [run.run_dir for run in runs[:2]]
     assert [curve.final for curve in found.curves("no filter")] == [0.75, 0.75]
+    assert job.complete_seeds(outcomes) == {1, 2}
     assert found.paired("no filter", "no filter", lambda curve: curve.final).estimate.mean == 0
