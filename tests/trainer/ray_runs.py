@@ -16,6 +16,7 @@ from tests.trainer.runs import BANDIT, Run, small_config
 # whose gradient is next to nothing may move by up to the learning rate either way; all others agree.
 METRIC_TOLERANCE = {"rel": 1e-3, "abs": 1e-5}
 NORM_TOLERANCE = {"rel": 2e-5, "abs": 1e-6}
+MOVED_TOLERANCE = {"rel": 2e-4, "abs": 1e-6}  # of norms, once such entries have moved
 COSINE_TOLERANCE = {"abs": 2e-5}
 WEIGHT_TOLERANCE = 2e-4  # a fifth of a single step of AdamW with the learning rate of these runs
 NOISY = "rollout/logprob_mismatch"
@@ -40,9 +41,10 @@ def assert_same_run(one: Run, many: Run) -> None:
         for name, value in row.items():
             if name.startswith(NOISY) or is_chance(name, row):
                 continue
-            tolerance = NORM_TOLERANCE if "grad_norm" in name or "loss" in name else METRIC_TOLERANCE
+            norm_tolerance = NORM_TOLERANCE if step <= 1 else MOVED_TOLERANCE
+            tolerance = norm_tolerance if "grad_norm" in name or "loss" in name else METRIC_TOLERANCE
             tolerance = COSINE_TOLERANCE if "cosine/" in name else tolerance
-            assert many.outcomes[step][name] == pytest.approx(value, **tolerance, nan_ok=True), f"{name} at {step}"
+            assert many.outcomes[step][name] == pytest.approx(value, **tolerance, nan_ok=True), f"{name} at {step}: {many.outcomes[step][name]} for {value}"
     last = max(one.outcomes)
     for step in range(1, last + 1):
         assert replies(many, step) == replies(one, step)
