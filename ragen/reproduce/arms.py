@@ -5,6 +5,8 @@ Tested in tests/reproduce/test_plan.py.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from ragen.reproduce.claim import Arm
 from ragen.sweeps.experiments import Overrides
 
@@ -54,6 +56,11 @@ def top_p(arm: Arm, value: float, *, mode: str = "linear") -> Arm:
 
 def top_k(arm: Arm, share: float) -> Arm:
     return arm.but(filtered("top_k", share, include_zero=True) | mini_batch(arm, share))
+
+
+def filters(arm: Arm) -> dict[str, Arm]:
+    """None, groups without variance dropped, and top-p."""
+    return {"no filter": arm, "zeros dropped": arm.but(ZERO_DROPPED), "top-p 0.9": top_p(arm, 0.9)}
 
 
 def mini_batch(arm: Arm, share: float) -> Overrides:
@@ -224,6 +231,14 @@ PUBLISHED_PROBE: Overrides = (
 )
 PUBLISHED_PPO_PROBE = Arm(config_name="_2_sokoban", overrides=PUBLISHED_PROBE, seconds=3600)
 PUBLISHED_GRPO_PROBE = PUBLISHED_PPO_PROBE.but({"algorithm.adv_estimator": "grpo", AGGREGATION: "seq-mean-token-mean"})
-SMALLEST_PUBLISHED: Overrides = {"model_path": "Qwen/Qwen2.5-0.5B"}
-MAIN_TABLE = filtered("top_p", 0.9, include_zero=True, mode="softmax")
-"""The filter of RAGEN-2's main table."""
+
+
+def smallest(arm: Arm) -> Arm:
+    """The same with the smallest model of the papers."""
+    return replace(arm.but({"model_path": "Qwen/Qwen2.5-0.5B"}, times=0.25), gigabytes=12)
+
+
+def main_table(arm: Arm, name: str) -> dict[str, Arm]:
+    """Two cells of RAGEN-2's main table at its smallest size: without and with its filter."""
+    small = smallest(arm)
+    return {name: small, f"{name}, filtered": small.but(filtered("top_p", 0.9, include_zero=True, mode="softmax"))}

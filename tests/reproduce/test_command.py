@@ -65,7 +65,7 @@ def test_a_day_is_planned_where_there_is_no_hardware(tmp_path, capsys, monkeypat
     assert main(["C5", "--budget", "day", "--out", str(tmp_path)]) == 0
     text = capsys.readouterr().out
     assert "4 of 4 runs to do, 1600 steps; about 4 h 0 min one after another" in text
-    assert "about 288.0 GB of disk" in text and "Nothing was run: `day` needs a GPU" in text
+    assert "about 48.0 GB of disk" in text and "Nothing was run: `day` needs a GPU" in text
 
 
 def test_a_report_judges_the_seeds_that_have_ended_and_starts_nothing(tmp_path, capsys):

@@ -41,7 +41,7 @@ def test_a_section_has_rule_numbers_and_command(tmp_path):
 
 def test_what_was_not_run_says_what_it_would_cost():
     text = section(CLAIMS["C5"], {}, figures=(), folder="claims")
-    cost = "4 arms, 1 seed each, 1600 steps: by estimate 4 h 0 min one after another, 288.0 GB."
+    cost = "4 arms, 1 seed each, 1600 steps: by estimate 4 h 0 min one after another, 48.0 GB."
     assert f"**day: not run.** {cost} `ragen reproduce C5 --budget day`" in text
 
 

@@ -42,7 +42,7 @@ CLAIM = Claim(
     published="FrozenLake, PPO: deviation falls at step 40, success at 90; 7.5 of 8 groups without variance at step 85",
     rule="More than half of the runs lose half of their best training success for good (moving mean of 5 steps), "
     "and in more than half of these the in-group reward deviation has halved at an earlier step; Wilson's "
-    "intervals.",
+    "intervals. At `minutes` the learning rate is ten times the usual one.",
     judge=judge,
     arms={"minutes": {"no filter": HOT_LAKE}, "hour": {"no filter": REAL_LAKE}},
 )

@@ -40,7 +40,8 @@ CLAIM = Claim(
     source="RAGEN-2, heat map of the filter sweep, one run a value",
     published="success at step 400: .365, .309, .299 with 0.98, 0.9, 0.8; .186, .209 with 0.6, 0.4; .09 without filter",
     rule="Mean validation success over the whole training, by seeds: the mean of 0.98, 0.9 and 0.8 lies above no "
-    "filter and above the mean of 0.6 and 0.4; it does not hold where one of the two is below 0.05.",
+    "filter and above the mean of 0.6 and 0.4; it does not hold where one of the two is below 0.05. At "
+    "`minutes` the learning rate is ten times the usual one.",
     judge=judge,
     arms={
         "minutes": {"no filter": HOT_LAKE} | {name: top_p(HOT_LAKE, float(name)) for name in (*MODERATE, *STRONG)},

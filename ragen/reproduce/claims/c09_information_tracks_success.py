@@ -3,7 +3,7 @@
 Tested in tests/reproduce/test_claims.py.
 """
 
-from ragen.reproduce.arms import REAL_LAKE, ZERO_DROPPED, top_p
+from ragen.reproduce.arms import REAL_LAKE, filters
 from ragen.reproduce.claim import THOUGHTS, Claim, Evidence, Finding, Point
 from ragen.reproduce.rules import above
 from ragen.reproduce.series import rank_correlation, series, validation_success
@@ -37,12 +37,6 @@ CLAIM = Claim(
     published="Spearman's correlation with success: +.39 (z-scored information), -.11 (reasoning entropy)",
     rule="Within each run, over its validations: the mean difference of the two rank correlations is above 0.",
     judge=judge,
-    arms={
-        "hour": {
-            "no filter": REAL_LAKE,
-            "zeros dropped": REAL_LAKE.but(ZERO_DROPPED),
-            "top-p 0.9": top_p(REAL_LAKE, 0.9),
-        }
-    },
+    arms={"hour": filters(REAL_LAKE)},
     not_testable={"minutes": THOUGHTS},
 )

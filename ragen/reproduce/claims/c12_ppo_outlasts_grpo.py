@@ -33,7 +33,8 @@ CLAIM = Claim(
     published="collapse of GRPO at step 20 (bandit) and 10 (Sokoban), of PPO at 100 and 50; on FrozenLake GRPO "
     "lasts longer",
     rule="Mean validation success over the whole training without early stopping, by pairs of seeds: PPO above "
-    "GRPO on Sokoban and on the bandit, below it on a lake where a fifth of the moves slip.",
+    "GRPO on Sokoban and on the bandit, below it on a lake where a fifth of the moves slip. At `minutes` the "
+    "learning rate is ten times the usual one.",
     judge=judge,
     arms={
         "minutes": {f"{task}, GRPO": arm for task, arm in TASKS.items()}

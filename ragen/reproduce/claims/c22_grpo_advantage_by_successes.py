@@ -6,7 +6,7 @@ Tested in tests/reproduce/test_claims.py.
 import math
 from statistics import correlation
 
-from ragen.algorithms.statistics import student_interval
+from ragen.algorithms.statistics import student_interval, unknown_interval
 from ragen.plotting.buckets import Analysis
 from ragen.reproduce.arms import PASS_RATE_GROUP, PASS_RATE_PROBE
 from ragen.reproduce.claim import Claim, Evidence, Finding, Point
@@ -44,9 +44,8 @@ def gradient_correlation(analysis: Analysis) -> float:
 def judge(evidence: Evidence) -> Finding:
     errors = [abs(estimated(k, size) - formula(k, size)) for size in SIZES for k in range(size + 1)]
     found = student_interval([gradient_correlation(each) for each in analyses(evidence, "GRPO", 1)])
-    points = tuple(
-        Point(label=f"{k} of 8", ours=student_interval([estimated(k, 8)]), published=formula(k, 8)) for k in range(9)
-    )
+    ours = {k: unknown_interval(estimated(k, 8)) for k in range(9)}
+    points = tuple(Point(label=f"{k} of 8", ours=each, published=formula(k, 8)) for k, each in ours.items())
     return Finding(
         verdict="holds" if max(errors) < TOLERANCE else "does not hold",
         ours=f"largest error over groups of {', '.join(map(str, SIZES))}: {max(errors):.1e}; the length of a group's "

@@ -37,7 +37,7 @@ CLAIM = Claim(
     published="shown as curves",
     rule="Of the runs that lose half of their best training success for good: the log-probability of a token of "
     "solved episodes, mean of the ten steps before less that of the first ten, lies below 0. Fewer than "
-    "three such runs cannot tell.",
+    "three such runs cannot tell. At `minutes` the learning rate is ten times the usual one.",
     judge=judge,
     arms={"minutes": {"no filter": HOT_LAKE}, "hour": {"no filter": REAL_LAKE}},
 )

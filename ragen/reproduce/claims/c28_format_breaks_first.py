@@ -39,7 +39,7 @@ CLAIM = Claim(
     source="reports of collapsed runs whose actions are still there behind a broken form",
     published="shown as examples",
     rule="At the validation with the fewest valid turns, by seeds: lenient parsing accepts at least 0.1 more of "
-    "the turns than strict parsing does.",
+    "the turns than strict parsing does. At `minutes` the learning rate is ten times the usual one.",
     judge=judge,
     arms={"minutes": {"no filter": HOT_LAKE}, "hour": {"no filter": REAL_LAKE.but(STRICT)}},
 )
