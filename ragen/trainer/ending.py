@@ -19,7 +19,7 @@ import yaml
 from ragen.algorithms.statistics import Estimate
 from ragen.config.schema import Config
 from ragen.errors import NOTHING_LEARNED, Interrupted, RagenError
-from ragen.files import finite
+from ragen.files import finite, read_yaml, value_at
 from ragen.text import MAX_ERROR, safe
 from ragen.tracking import names
 from ragen.tracking.advisories import Advisory, advise, read_health, with_episodes
@@ -269,8 +269,10 @@ def next_command(run_dir: Path, cause: Cause, rows: Sequence[Mapping[str, float]
     folder = shlex.quote(str(run_dir))
     kind = cause.trouble.kind
     if cause.state in ("interrupted", "failed") and not kind:
-        what = "resumes from the checkpoint" if checkpoint else "starts over: no checkpoint was saved"
-        return f"{this_command()}   ({what})"
+        if checkpoint is None:
+            return f"{this_command()}   (starts over: no checkpoint was saved)"
+        change = " trainer.resume_mode=auto" if _starts_over(run_dir) else ""
+        return f"{this_command()}{change}   (resumes from the checkpoint)"
     if cause.trouble.is_fault:
         return f"ragen show {folder} --status {kind} --limit 1"
     if kind in ("equal_rewards", "all_solved"):
@@ -278,6 +280,13 @@ def next_command(run_dir: Path, cause: Cause, rows: Sequence[Mapping[str, float]
     num_validations = sum(bool(success_by_tag(row)) for row in rows)
     is_drawn = num_validations > 1 and kind not in ("reply_format", "low_validation_success")
     return f"ragen {'plot' if is_drawn else 'show'} {folder}"
+
+
+def _starts_over(run_dir: Path) -> bool:
+    """Whether the run's own command would not resume it, as that of `ragen demo`."""
+    with suppress(OSError, RagenError, yaml.YAMLError):
+        return value_at(read_yaml(run_dir / "config.yaml"), "trainer.resume_mode", run_dir) == "disable"
+    return False
 
 
 def this_command() -> str:

@@ -44,8 +44,8 @@ def assert_same_run(one: Run, many: Run) -> None:
             norm_tolerance = NORM_TOLERANCE if step <= 1 else MOVED_TOLERANCE
             tolerance = norm_tolerance if "grad_norm" in name or "loss" in name else METRIC_TOLERANCE
             tolerance = COSINE_TOLERANCE if "cosine/" in name else tolerance
-            other = many.outcomes[step][name]
-            assert other == pytest.approx(value, **tolerance, nan_ok=True), f"{name} at {step}: {other} for {value}"
+            found = many.outcomes[step][name]
+            assert found == pytest.approx(value, **tolerance, nan_ok=True), f"{name} at {step}: {found} for {value}"
     last = max(one.outcomes)
     for step in range(1, last + 1):
         assert replies(many, step) == replies(one, step)

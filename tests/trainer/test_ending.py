@@ -114,9 +114,11 @@ def pull(env, action):
     return replace(result, reward=0.5, info=result.info | {"success": 0.0})
 
 
-def test_an_interrupted_run_says_how_to_resume(tmp_path, capsys, monkeypatch):
+@pytest.mark.parametrize(("mode", "change"), [("auto", ""), ("disable", " trainer.resume_mode=auto")])
+def test_an_interrupted_run_says_how_to_resume(mode, change, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(sys, "argv", ["train.py", "a=b c"])
-    trainer = build_trainer(small_config(tmp_path, GRPO, "trainer.save_freq=1", "trainer.total_training_steps=3"))
+    settings = ("trainer.save_freq=1", "trainer.total_training_steps=3", f"trainer.resume_mode={mode}")
+    trainer = build_trainer(small_config(tmp_path, GRPO, *settings))
     assert trainer is not None
     train_step = trainer.train_step
 
@@ -130,7 +132,7 @@ def test_an_interrupted_run_says_how_to_resume(tmp_path, capsys, monkeypatch):
         trainer.fit()
     said = capsys.readouterr().out
     assert "Interrupted at step 1 of 3: interrupted by the user." in said
-    assert "  next:       python train.py 'a=b c'   (resumes from the checkpoint)" in said
+    assert f"  next:       python train.py 'a=b c'{change}   (resumes from the checkpoint)" in said
     assert Run(tmp_path).status["exit_code"] == 130
 
 
