@@ -7,6 +7,7 @@ from pathlib import Path
 
 from ragen.plotting.style import BLUE, GREY, clean, draw_bars, new_figure, save_figure
 from ragen.reproduce.claim import Claim
+from ragen.reproduce.page import counted
 from ragen.reproduce.records import Record
 
 
@@ -15,7 +16,7 @@ def draw(claim: Claim, record: Record, out: Path) -> Path:
     points = record.finding.points
     published = [point for point in points if point.published is not None]
     figure = new_figure(max(6.4, 0.9 * len(points) + 0.9 * len(published) + 2), 4.2)
-    seeds = f"{record.num_seeds} {'seed' if record.num_seeds == 1 else 'seeds'}"
+    seeds = counted(record.num_seeds, "seed")
     figure.suptitle(f"{claim.name}: {record.finding.verdict} ({record.budget}, {seeds})", fontsize=11)
     axes = figure.subplots(1, 2 if published else 1, squeeze=False)[0]
     if published:

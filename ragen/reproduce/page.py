@@ -11,6 +11,9 @@ from ragen.tracking.console import duration, markdown_table
 
 Records = Mapping[tuple[str, Budget], Record]
 
+MANY_SEEDS = 1000
+"""Beyond so many nobody asks for the number."""
+
 HEAD = """# Published claims, settled by commands
 
 Made by `ragen reproduce --page docs/results/claims.md --records docs/results/claims` from the claims' files
@@ -30,7 +33,10 @@ def verdict_text(claim: Claim, budget: Budget, records: Records) -> str:
     if record is None:
         return "not run"
     needed = record.finding.seeds_needed
-    return record.finding.verdict + (f" (about {needed} seeds would)" if needed else "")
+    if not needed:
+        return record.finding.verdict
+    count = f"about {needed}" if needed <= MANY_SEEDS else f"more than {MANY_SEEDS}"
+    return f"{record.finding.verdict} ({count} seeds would)"
 
 
 def overview(claims: Sequence[Claim], records: Records) -> str:
@@ -80,12 +86,17 @@ def section(claim: Claim, records: Records, *, figures: Sequence[str], folder: s
     return "\n".join(lines)
 
 
+def counted(number: int, noun: str) -> str:
+    """1 arm, 2 arms"""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
 def planned(claim: Claim, budget: Budget) -> str:
     """What a budget that has not been run would cost, without what other claims share."""
     arms, num_seeds = claim.arms[budget].values(), SEEDS[budget]
     seconds, gigabytes = (num_seeds * sum(each) for each in zip(*((arm.seconds, arm.gigabytes) for arm in arms)))
     return (
-        f"**{budget}: not run.** {len(arms)} arms, {num_seeds} {'seed' if num_seeds == 1 else 'seeds'} each, "
+        f"**{budget}: not run.** {counted(len(arms), 'arm')}, {counted(num_seeds, 'seed')} each, "
         f"{num_seeds * sum(arm.steps for arm in arms)} steps: by estimate {duration(seconds)} one after another, "
         f"{gigabytes:.1f} GB. `ragen reproduce {claim.name} --budget {budget}`"
     )

@@ -1,12 +1,13 @@
 """The page of claims is what the records say."""
 
+from dataclasses import replace
 from pathlib import Path
 
 from ragen.reproduce.claims import CLAIMS
 from ragen.reproduce.command import write_page
 from ragen.reproduce.page import overview, page, section, verdict_text
 from ragen.reproduce.records import read_records, write_record
-from tests.reproduce.test_records import a_record
+from tests.reproduce.test_records import FINDING, a_record
 
 DOCS = Path(__file__).parents[2] / "docs" / "results"
 
@@ -22,6 +23,10 @@ def test_the_page_in_the_repository_is_the_one_that_its_records_make():
 def test_a_claim_says_what_is_known_of_it(tmp_path):
     records = {("C29", "minutes"): a_record(tmp_path)}
     assert verdict_text(CLAIMS["C29"], "minutes", records) == "cannot tell (about 7 seeds would)"
+    hopeless = replace(records["C29", "minutes"], finding=replace(FINDING, seeds_needed=10_000))
+    assert verdict_text(CLAIMS["C29"], "minutes", {("C29", "minutes"): hopeless}).endswith(
+        "(more than 1000 seeds would)"
+    )
     assert verdict_text(CLAIMS["C29"], "hour", records) == "not run"
     assert verdict_text(CLAIMS["C29"], "day", records) == "-"
     assert verdict_text(CLAIMS["C7"], "minutes", records) == "not testable"
