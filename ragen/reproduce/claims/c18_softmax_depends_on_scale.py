@@ -15,7 +15,7 @@ SCALES = (0.1, 1.0, 10.0)
 
 
 def judge(evidence: Evidence) -> Finding:
-    rulings, points = [], []
+    rulings, points, texts = [], [], []
     for task in evidence.arms:
         folders = evidence.folders(task)
         for mode in MODES:
@@ -23,14 +23,14 @@ def judge(evidence: Evidence) -> Finding:
             shares = [[kept_share(folder, top_p, reward_scale=scale) for scale in SCALES] for folder in folders]
             spread = [max(row) - min(row) for row in shares]
             rulings.append(above(spread, 0.1) if mode == "softmax" else below(spread, 0.05))
+            texts.append(f"{task} {mode} {rulings[-1].estimate:.3f}")
             points += [
                 Point(label=f"{task} {mode} x{scale:g}", ours=share(column))
                 for scale, column in zip(SCALES, zip(*shares, strict=True), strict=True)
             ]
-    texts = [f"{point.label} {point.ours.mean:.2f}" for point in points]
     return Finding(
         verdict=all_of(*rulings),
-        ours=f"share of groups kept: {', '.join(texts)}",
+        ours=f"the kept share moves by: {', '.join(texts)} (linear mass has a slack of 0.01 in units of the reward)",
         points=tuple(points),
         seeds_needed=most_seeds(*rulings),
     )
