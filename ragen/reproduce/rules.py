@@ -10,9 +10,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from statistics import fmean
 
 from ragen.algorithms.comparison import ALPHA, TINY, Gap, holm, paired_gap, seeds_needed
-from ragen.algorithms.statistics import Estimate, proportion_interval, student_interval
+from ragen.algorithms.statistics import Estimate, proportion_interval, student_interval, unknown_interval
 from ragen.reproduce.claim import Evidence, Verdict
 from ragen.tracking.conditions import Curve
 
@@ -37,11 +38,11 @@ def above(values: Sequence[float], bound: float, *, margin: float = 0.0) -> Ruli
 
     [0.2, 0.3, 0.4] above 0 -> 0.3 [0.05, 0.55]: holds
     """
-    known = [value - bound for value in values if not math.isnan(value)]
-    gap = paired_gap(known) if known else None
-    if gap is None:
-        return Ruling(verdict="cannot tell", estimate=Estimate(math.nan, math.nan, math.nan))
-    estimate = Estimate(*(end + bound for end in (gap.estimate.mean, gap.estimate.low, gap.estimate.high)))
+    known = [value for value in values if not math.isnan(value)]
+    if not known:
+        return Ruling(verdict="cannot tell", estimate=unknown_interval(math.nan))
+    gap = paired_gap([value - bound for value in known])
+    estimate = unknown_interval(fmean(known)) if math.isnan(gap.estimate.low) else student_interval(known)
     if len(known) < FEWEST_SEEDS:  # more seeds help where there were too few, not where too few had the number
         needed = FEWEST_SEEDS if len(values) < FEWEST_SEEDS else None
         return Ruling(verdict="cannot tell", estimate=estimate, seeds_needed=needed)
@@ -51,8 +52,8 @@ def above(values: Sequence[float], bound: float, *, margin: float = 0.0) -> Ruli
 def below(values: Sequence[float], bound: float) -> Ruling:
     """The same from the other side: [1.1, 1.2, 1.1] below 1.3 -> holds"""
     ruling = above([-value for value in values], -bound)
-    mean, low, high = ruling.estimate.mean, ruling.estimate.low, ruling.estimate.high
-    return Ruling(verdict=ruling.verdict, estimate=Estimate(-mean, -high, -low), seeds_needed=ruling.seeds_needed)
+    mean, low, high = (0.0 - end for end in (ruling.estimate.mean, ruling.estimate.high, ruling.estimate.low))
+    return Ruling(verdict=ruling.verdict, estimate=Estimate(mean, low, high), seeds_needed=ruling.seeds_needed)
 
 
 def ruling_of(gap: Gap, p: float, margin: float, estimate: Estimate) -> Ruling:
@@ -75,7 +76,7 @@ def ruling_of(gap: Gap, p: float, margin: float, estimate: Estimate) -> Ruling:
 def share_above(num: int, total: int, bound: float) -> Ruling:
     """Whether a share of the runs lies above a bound, by Wilson's interval: 5 of 5 above one half -> holds"""
     if not total:
-        return Ruling(verdict="cannot tell", estimate=Estimate(math.nan, math.nan, math.nan))
+        return Ruling(verdict="cannot tell", estimate=unknown_interval(math.nan))
     estimate = proportion_interval(num, total)
     verdict: Verdict = "holds" if estimate.low > bound else "does not hold" if estimate.high < bound else "cannot tell"
     away = abs(estimate.mean - bound)

@@ -44,6 +44,7 @@ def test_below_is_above_from_the_other_side():
     ruling = below([1.1, 1.2, 1.15], 1.3)
     assert ruling.verdict == "holds" and ruling.estimate.low < 1.15 < ruling.estimate.high
     assert below([1.5, 1.6, 1.55], 1.3).verdict == "does not hold"
+    assert f"{below([0.0, 0.0, 0.0], 0.05).estimate:.3f}" == "0.000", "not -0.000"
 
 
 def test_a_share_of_runs_is_judged_by_wilsons_interval():
