@@ -29,7 +29,7 @@ from ragen.algorithms.masked import LOSS_AGG_MODES, masked_mean, token_weights
 
 CLIP = {"clip_low": 0.2, "clip_high": 0.28, "clip_c": 3.0}
 KL_NAMES = ("kl", "k1", "abs", "mse", "k2", "low_var_kl", "k3", "k1+", "k3+")
-VERL_LOSSES = {"ppo": "vanilla", "gspo": "gspo", "cispo": "cispo"}
+VERL_LOSSES = {"ppo": "vanilla", "gspo": "gspo", "cispo": "cispo", "sapo": "sapo"}
 
 
 @dataclass(kw_only=True)
@@ -214,7 +214,8 @@ def add_kl(name: str) -> None:
 
 for mode in LOSS_AGG_MODES:
     for loss_name in POLICY_LOSSES:
-        add_policy_loss(loss_name, mode)
+        if loss_name != "sapo" or mode == "seq-mean-token-mean":  # verl's averages in no other way
+            add_policy_loss(loss_name, mode)
     add_value_loss(mode)
 for kl_name in KL_NAMES:
     add_kl(kl_name)

@@ -127,6 +127,14 @@ NUMBERS: dict[str, dict[str, list[float]]] = {
         "actor/ppo_kl": [-0.188765],
         "actor/pg_clipfrac_lower": [0],
     },
+    "sapo seq-mean-token-mean": {
+        "value": [-0.49594],
+        "gradient": [0.0308989, 0.044324, 0, -0.00766521, 0, 0.172858, -0.188795, -0.153612, -0.0862261, 0, 0,
+            0.0886585, -0.0677382, -0.209625, -0.07507, 0, 0, 0.158545, 0, 0],
+        "actor/pg_clipfrac": [0],
+        "actor/ppo_kl": [-0.188765],
+        "actor/pg_clipfrac_lower": [0],
+    },
     "value seq-mean-token-mean": {
         "value": [3.84746],
         "gradient": [0.0756126, -0.156004, 0, 0, 0, 0, 0.265981, 0.106305, 0.245886, 0, 0, -0.263873, -0.0392418, 0,

@@ -78,6 +78,15 @@ def test_a_signal_in_a_run_with_adapters_changes_nothing(tmp_path):
     check_same(straight, train(tmp_path / "run", *STEPS, *LORA, env=LAKE), 4)
 
 
+@pytest.fixture
+def hang_up_is_heard():
+    """Where the tests run under nohup, too."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGHUP, before)
+
+
+@pytest.mark.usefixtures("hang_up_is_heard")
 def test_without_checkpoints_or_steps_the_message_says_so(tmp_path):
     said = strike(tmp_path / "a", "rollout", at=3, number=signal.SIGHUP, changes=["trainer.save_freq=-1"])
     assert said == "interrupted by SIGHUP: nothing is saved (trainer.save_freq)"
