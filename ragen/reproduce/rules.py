@@ -8,13 +8,13 @@ between it cannot be told, and the number of seeds that would tell is given.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
 from ragen.algorithms.comparison import ALPHA, TINY, Gap, holm, paired_gap, seeds_needed
 from ragen.algorithms.statistics import Estimate, proportion_interval, student_interval, unknown_interval
-from ragen.reproduce.claim import Evidence, Verdict
+from ragen.reproduce.claim import Evidence, Point, Verdict
 from ragen.tracking.conditions import Curve
 
 WORTH_FINDING = 0.05
@@ -151,3 +151,21 @@ def describe(rulings: dict[str, Ruling]) -> str:
 def share(values: Sequence[float]) -> Estimate:
     """The mean of shares over the seeds, with an interval that stays between 0 and 1."""
     return student_interval(values).as_share()
+
+
+def arm_points(
+    evidence: Evidence, published: Mapping[str, float | None], measure: Callable[[Curve], float] = final
+) -> tuple[Point, ...]:
+    """Arms with their published numbers: a share of each, over all its seeds."""
+    return tuple(
+        Point(label=name, ours=share([measure(curve) for curve in evidence.curves(name)]), published=number)
+        for name, number in published.items()
+    )
+
+
+def table_points(table: Sequence[Mapping[str, float]], published: Mapping[str, float | None]) -> tuple[Point, ...]:
+    """The same over the seeds that all arms have, as `by_seed` gives them."""
+    return tuple(
+        Point(label=name, ours=share([row[name] for row in table]), published=number)
+        for name, number in published.items()
+    )

@@ -4,7 +4,21 @@ import math
 
 import pytest
 
-from ragen.reproduce.rules import above, all_of, any_of, below, better, by_seed, final, gain, most_seeds, share_above
+from ragen.reproduce.rules import (
+    above,
+    all_of,
+    any_of,
+    arm_points,
+    below,
+    better,
+    by_seed,
+    final,
+    gain,
+    mean_success,
+    most_seeds,
+    share_above,
+    table_points,
+)
 from tests.reproduce.evidence import evidence, successes
 
 
@@ -68,6 +82,16 @@ def test_arms_are_compared_by_pairs_of_seeds(tmp_path):
     )
     assert gain(found, "one", "other").verdict == "holds"
     assert gain(found, "other", "one").verdict == "does not hold"
+
+
+def test_points_are_the_arms_that_are_named_in_their_order_with_their_published_numbers(tmp_path):
+    found = evidence(tmp_path, {"one": successes(0.4, 0.6), "other": successes(0.4, 0.5)})
+    published = {"other": 0.7, "one": None}
+    points = arm_points(found, published)
+    assert [(point.label, point.published) for point in points] == [("other", 0.7), ("one", None)]
+    assert [point.ours.mean for point in points] == pytest.approx([0.5, 0.6])
+    assert table_points(by_seed(found, final), published) == points
+    assert [point.ours.mean for point in arm_points(found, published, mean_success)] == pytest.approx([0.45, 0.5])
 
 
 def test_many_arms_are_corrected_for_their_number(tmp_path):

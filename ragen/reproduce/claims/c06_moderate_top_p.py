@@ -6,8 +6,8 @@ Tested in tests/reproduce/test_claims.py.
 from statistics import fmean
 
 from ragen.reproduce.arms import HOT_LAKE, PUBLISHED_SOKOBAN, top_p
-from ragen.reproduce.claim import Claim, Evidence, Finding, Point
-from ragen.reproduce.rules import WORTH_FINDING, above, all_of, by_seed, mean_success, most_seeds, share
+from ragen.reproduce.claim import Claim, Evidence, Finding
+from ragen.reproduce.rules import WORTH_FINDING, above, all_of, by_seed, mean_success, most_seeds, table_points
 
 PUBLISHED = {"no filter": 0.09, "0.98": 0.365, "0.9": 0.309, "0.8": 0.299, "0.6": 0.186, "0.4": 0.209}
 """Validation success at step 400; without filter read off another figure."""
@@ -26,10 +26,7 @@ def judge(evidence: Evidence) -> Finding:
         verdict=all_of(over_none, over_strong),
         ours=f"mean success over training: moderate less none {over_none.estimate:+.3f}, "
         f"moderate less strong {over_strong.estimate:+.3f}",
-        points=tuple(
-            Point(label=name, ours=share([row[name] for row in table]), published=published)
-            for name, published in PUBLISHED.items()
-        ),
+        points=table_points(table, PUBLISHED),
         seeds_needed=most_seeds(over_none, over_strong),
     )
 

@@ -4,8 +4,8 @@ Tested in tests/reproduce/test_claims.py.
 """
 
 from ragen.reproduce.arms import ACTIONS_PER_TURN, LAKE, PUBLISHED_SOKOBAN, smallest
-from ragen.reproduce.claim import Arm, Claim, Evidence, Finding, Point
-from ragen.reproduce.rules import WORTH_FINDING, above, all_of, by_seed, final, most_seeds, share
+from ragen.reproduce.claim import Arm, Claim, Evidence, Finding
+from ragen.reproduce.rules import WORTH_FINDING, above, all_of, by_seed, final, most_seeds, table_points
 
 PUBLISHED = {"1": 0.117, "2": 0.184, "5": 0.211}
 """Actions a turn -> success on FrozenLake."""
@@ -20,10 +20,7 @@ def judge(evidence: Evidence) -> Finding:
         verdict=all_of(over_one, over_two),
         ours=f"success with five actions a turn less that with one {over_one.estimate:+.3f}, with two "
         f"{over_two.estimate:+.3f}",
-        points=tuple(
-            Point(label=name, ours=share([row[name] for row in table]), published=published)
-            for name, published in PUBLISHED.items()
-        ),
+        points=table_points(table, PUBLISHED),
         seeds_needed=most_seeds(over_one, over_two),
     )
 

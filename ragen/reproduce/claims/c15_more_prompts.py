@@ -4,8 +4,8 @@ Tested in tests/reproduce/test_claims.py.
 """
 
 from ragen.reproduce.arms import LAKE, TRAIN
-from ragen.reproduce.claim import Arm, Claim, Evidence, Finding, Point
-from ragen.reproduce.rules import WORTH_FINDING, above, by_seed, final, share
+from ragen.reproduce.claim import Arm, Claim, Evidence, Finding
+from ragen.reproduce.rules import WORTH_FINDING, above, by_seed, final, table_points
 
 PUBLISHED = {"4": 0.215, "8": 0.172, "16": 0.195}
 """Replies a prompt -> success on FrozenLake."""
@@ -18,10 +18,7 @@ def judge(evidence: Evidence) -> Finding:
     return Finding(
         verdict=ruling.verdict,
         ours=f"success with 4 replies a prompt less that with 16: {ruling.estimate:+.3f}",
-        points=tuple(
-            Point(label=name, ours=share([row[name] for row in table]), published=published)
-            for name, published in PUBLISHED.items()
-        ),
+        points=table_points(table, PUBLISHED),
         seeds_needed=ruling.seeds_needed,
     )
 

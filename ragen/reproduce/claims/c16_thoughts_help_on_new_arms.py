@@ -4,8 +4,8 @@ Tested in tests/reproduce/test_claims.py.
 """
 
 from ragen.reproduce.arms import REAL_BANDIT
-from ragen.reproduce.claim import THOUGHTS, Claim, Evidence, Finding, Point
-from ragen.reproduce.rules import gain, share
+from ragen.reproduce.claim import THOUGHTS, Claim, Evidence, Finding
+from ragen.reproduce.rules import arm_points, gain
 
 
 def judge(evidence: Evidence) -> Finding:
@@ -13,12 +13,7 @@ def judge(evidence: Evidence) -> Finding:
     return Finding(
         verdict=ruling.verdict,
         ours=f"success on names that training never shows, with thoughts less without: {ruling.estimate:+.3f}",
-        points=(
-            Point(label="think", ours=share([curve.final for curve in evidence.curves("think")]), published=0.676),
-            Point(
-                label="no think", ours=share([curve.final for curve in evidence.curves("no think")]), published=0.5625
-            ),
-        ),
+        points=arm_points(evidence, {"think": 0.676, "no think": 0.5625}),
         seeds_needed=ruling.seeds_needed,
     )
 

@@ -4,8 +4,8 @@ Tested in tests/reproduce/test_claims.py.
 """
 
 from ragen.reproduce.arms import SOKOBAN, TAUGHT_SOKOBAN
-from ragen.reproduce.claim import Claim, Evidence, Finding, Point
-from ragen.reproduce.rules import gain, share
+from ragen.reproduce.claim import Claim, Evidence, Finding
+from ragen.reproduce.rules import arm_points, gain
 
 
 def judge(evidence: Evidence) -> Finding:
@@ -13,10 +13,7 @@ def judge(evidence: Evidence) -> Finding:
     return Finding(
         verdict=ruling.verdict,
         ours=f"success after demonstrations less that after reinforcement learning: {ruling.estimate:+.3f}",
-        points=(
-            Point(label="SFT", ours=share([curve.final for curve in evidence.curves("SFT")]), published=0.746),
-            Point(label="RL", ours=share([curve.final for curve in evidence.curves("RL")]), published=0.203),
-        ),
+        points=arm_points(evidence, {"SFT": 0.746, "RL": 0.203}),
         seeds_needed=ruling.seeds_needed,
     )
 

@@ -6,8 +6,8 @@ Tested in tests/reproduce/test_claims.py.
 from statistics import fmean
 
 from ragen.reproduce.arms import AGGREGATION, HOT_SOKOBAN, LOSS, LR, MINI_BATCH, ZERO_DROPPED
-from ragen.reproduce.claim import Claim, Evidence, Finding, Point
-from ragen.reproduce.rules import WORTH_FINDING, above, by_seed, final, share
+from ragen.reproduce.claim import Claim, Evidence, Finding
+from ragen.reproduce.rules import WORTH_FINDING, above, by_seed, final, table_points
 
 CLIP = "actor_rollout_ref.actor.clip_ratio"
 STRICT, TOLERANT = ("GRPO", "GSPO", "GiGPO", "DAPO"), ("CISPO", "SAPO")
@@ -20,10 +20,7 @@ def judge(evidence: Evidence) -> Finding:
     table = by_seed(evidence, final)
     gaps = [fmean(row[name] for name in STRICT) - fmean(row[name] for name in TOLERANT) for row in table]
     ruling = above(gaps, 0, margin=WORTH_FINDING)
-    points = tuple(
-        Point(label=name, ours=share([row[name] for row in table]), published=0.83 if name in STRICT else 0.28)
-        for name in (*STRICT, *TOLERANT)
-    )
+    points = table_points(table, dict.fromkeys(STRICT, 0.83) | dict.fromkeys(TOLERANT, 0.28))
     return Finding(
         verdict=ruling.verdict,
         ours=f"final success of strict clipping less that of tolerant clipping: {ruling.estimate:+.3f}; "

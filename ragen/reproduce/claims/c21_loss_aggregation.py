@@ -4,8 +4,8 @@ Tested in tests/reproduce/test_claims.py.
 """
 
 from ragen.reproduce.arms import AGGREGATION, SOKOBAN
-from ragen.reproduce.claim import Claim, Evidence, Finding, Point
-from ragen.reproduce.rules import gain, share
+from ragen.reproduce.claim import Claim, Evidence, Finding
+from ragen.reproduce.rules import arm_points, gain
 
 
 def judge(evidence: Evidence) -> Finding:
@@ -13,18 +13,7 @@ def judge(evidence: Evidence) -> Finding:
     return Finding(
         verdict=ruling.verdict,
         ours=f"success with a mean over tokens less that with a mean over sequences: {ruling.estimate:+.3f}",
-        points=(
-            Point(
-                label="token-mean",
-                ours=share([curve.final for curve in evidence.curves("token-mean")]),
-                published=0.839,
-            ),
-            Point(
-                label="seq-mean-token-mean",
-                ours=share([curve.final for curve in evidence.curves("seq-mean-token-mean")]),
-                published=0.687,
-            ),
-        ),
+        points=arm_points(evidence, {"token-mean": 0.839, "seq-mean-token-mean": 0.687}),
         seeds_needed=ruling.seeds_needed,
     )
 

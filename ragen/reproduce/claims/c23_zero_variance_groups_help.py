@@ -4,8 +4,8 @@ Tested in tests/reproduce/test_claims.py.
 """
 
 from ragen.reproduce.arms import LAKE, ZERO_DROPPED
-from ragen.reproduce.claim import Claim, Evidence, Finding, Point
-from ragen.reproduce.rules import gain, share
+from ragen.reproduce.claim import Claim, Evidence, Finding
+from ragen.reproduce.rules import arm_points, gain
 
 
 def judge(evidence: Evidence) -> Finding:
@@ -14,9 +14,7 @@ def judge(evidence: Evidence) -> Finding:
         verdict=over_dropped.verdict,
         ours=f"success with RL-ZVP less that with such groups dropped {over_dropped.estimate:+.3f}, "
         f"less that with them kept and silent {over_none.estimate:+.3f}",
-        points=tuple(
-            Point(label=arm, ours=share([curve.final for curve in evidence.curves(arm)])) for arm in evidence.arms
-        ),
+        points=arm_points(evidence, dict.fromkeys(evidence.arms)),
         seeds_needed=over_dropped.seeds_needed,
     )
 

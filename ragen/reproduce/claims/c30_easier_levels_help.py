@@ -4,8 +4,8 @@ Tested in tests/reproduce/test_claims.py.
 """
 
 from ragen.reproduce.arms import SOKOBAN, TRAIN, VAL
-from ragen.reproduce.claim import Claim, Evidence, Finding, Point
-from ragen.reproduce.rules import gain, share
+from ragen.reproduce.claim import Claim, Evidence, Finding
+from ragen.reproduce.rules import arm_points, gain
 
 HARD = SOKOBAN.but(
     {f"{TRAIN}.env_configs.tags": "[LargerSokoban]", f"{VAL}.env_configs.tags": "[LargerSokoban]"}, times=1.2
@@ -20,10 +20,7 @@ def judge(evidence: Evidence) -> Finding:
     return Finding(
         verdict=ruling.verdict,
         ours=f"success on hard levels, trained on both kinds less trained on hard ones: {ruling.estimate:+.3f}",
-        points=(
-            Point(label="mixed", ours=share([curve.final for curve in evidence.curves("mixed")])),
-            Point(label="hard alone", ours=share([curve.final for curve in evidence.curves("hard alone")])),
-        ),
+        points=arm_points(evidence, {"mixed": None, "hard alone": None}),
         seeds_needed=ruling.seeds_needed,
     )
 
