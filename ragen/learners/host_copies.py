@@ -9,6 +9,7 @@ from __future__ import annotations
 import mmap
 from collections.abc import Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -56,7 +57,7 @@ class HostCopies:
         if self._reserving is not None:
             self._reserving.result()
         while self._registered:
-            torch.cuda.cudart().cudaHostUnregister(self._registered.pop().data_ptr())
+            _runtime().cudaHostUnregister(self._registered.pop().data_ptr())
         self._buffers.clear()
 
     def _buffer(self, name: str, tensor: Tensor) -> Tensor:
@@ -78,11 +79,15 @@ class HostCopies:
         """Pages of its own that the driver pins: exactly as many as needed."""
         buffer = torch.frombuffer(mmap.mmap(-1, like.nbytes), dtype=like.dtype).view(like.shape)
         with torch.cuda.device(self.device):
-            if int(torch.cuda.cudart().cudaHostRegister(buffer.data_ptr(), buffer.nbytes, PORTABLE)) == 0:
+            if int(_runtime().cudaHostRegister(buffer.data_ptr(), buffer.nbytes, PORTABLE)) == 0:
                 self._registered.append(buffer)
             else:
                 self.num_unpinned += buffer.nbytes
         return buffer
+
+
+def _runtime() -> Any:
+    return torch.cuda.cudart()
 
 
 def num_bytes(tensors: Mapping[str, Tensor]) -> int:
