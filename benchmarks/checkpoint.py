@@ -34,12 +34,8 @@ def fill_moments(workers: LocalWorkers) -> None:
     for learner in workers.learners.values():
         adam = learner.optimizer.adam
         for master in learner.optimizer.masters.values():
-            step = torch.ones((), device=master.device)
-            adam.state[master] = {
-                "step": step,
-                "exp_avg": torch.rand_like(master),
-                "exp_avg_sq": torch.rand_like(master),
-            }
+            moments = {name: torch.rand_like(master) for name in ("exp_avg", "exp_avg_sq")}
+            adam.state[master] = {"step": torch.ones((), device=master.device), **moments}
 
 
 def measure(checkpoints: Checkpointer, num_saves: int, first: int) -> list[tuple[float, float]]:
@@ -64,13 +60,8 @@ def main() -> None:
     parser.add_argument("--lead", type=float, default=5.0, help="seconds between the start and the first save")
     parser.add_argument("--folder", help="where checkpoints go; default: the folder of temporary files")
     args = parser.parse_args()
-    overrides = [
-        *ALGORITHMS[args.algorithm],
-        "seed.train=0",
-        "trainer.save_freq=1",
-        "trainer.total_training_steps=1000",
-    ]
-    config = load_config("quickstart", overrides)
+    saves = ["trainer.save_freq=1", "trainer.total_training_steps=1000"]
+    config = load_config("quickstart", [*ALGORITHMS[args.algorithm], *saves, "seed.train=0"])
     workers = random_workers(config, SHAPES[args.shape].size, args.device)
     fill_moments(workers)
     print(f"{args.shape} {args.algorithm} on {args.device}: a copy takes {workers.snapshot_bytes() / GIB:.1f} GiB")

@@ -27,27 +27,28 @@ def test_copies_are_pinned_and_are_those_of_their_moment():
     copies.close()
 
 
-def test_what_is_written_beside_training_is_what_a_waiting_run_writes(tmp_path):
-    def saved(name: str, *, is_background: bool) -> dict[str, bytes]:
-        root = tmp_path / name
-        changes = [
-            "algorithm.adv_estimator=gae",
-            "seed.train=3",
-            "trainer.total_training_steps=2",
-            "trainer.save_freq=1",
-        ]
-        keep = [
-            "trainer.max_actor_ckpt_to_keep=null",
-            "es_manager.val.env_groups=4",
-            f"trainer.default_local_dir={root}",
-        ]
-        trainer = build_trainer(load_config("quickstart", [*changes, *keep]))
-        assert trainer is not None
-        if not is_background:
-            trainer.checkpoints.prepare = lambda: None
-        trainer.fit()
-        assert trainer.checkpoints.is_background is is_background
-        folder = root / "global_step_1" / "actor"
-        return {path.name: path.read_bytes() for path in folder.glob("*.safetensors")}
-
-    assert saved("beside", is_background=True).keys() == saved("waiting", is_background=False).keys()
+def test_a_snapshot_is_what_a_save_of_that_moment_writes(tmp_path):
+    changes = ["algorithm.adv_estimator=gae", "trainer.total_training_steps=2", "trainer.save_freq=1"]
+    run = ["es_manager.val.env_groups=4", f"trainer.default_local_dir={tmp_path / 'run'}"]
+    trainer = build_trainer(load_config("quickstart", [*changes, *run]))
+    assert trainer is not None
+    trainer.fit()
+    assert trainer.checkpoints.is_background
+    workers = trainer.workers
+    workers.reserve_snapshots()
+    for role in ("actor", "critic"):
+        saved, copied = tmp_path / f"saved_{role}", tmp_path / f"copied_{role}"
+        saved.mkdir()
+        workers.save(role, saved)
+        write = workers.snapshot(role)
+        with torch.no_grad():
+            for weight in workers.learners[role].model.parameters():
+                weight.zero_()
+            for state in workers.learners[role].optimizer.adam.state.values():
+                state["exp_avg"].zero_()
+        copied.mkdir()
+        write(copied)
+        files = {path.name: path.read_bytes() for path in saved.iterdir()}
+        assert "optimizer.safetensors" in files
+        assert {path.name: path.read_bytes() for path in copied.iterdir()} == files
+    workers.copies.close()
