@@ -383,8 +383,8 @@ import sys, time
 from ragen.trainer import checksums
 add = checksums.Settled.add
 checksums.Settled.add = lambda self, below: (time.sleep(0.6), add(self, below))
-from ragen.cli.train import main
-sys.exit(main(sys.argv[1:]))
+from ragen.cli import main
+sys.exit(main(["train", *sys.argv[1:]]))
 """
 
 
