@@ -74,6 +74,9 @@ class HostCopies:
                 self._buffers[name] = self._pinned(tensor)
             else:
                 self._buffer(name, tensor)
+        if self.num_unpinned:
+            size = f"{self.num_unpinned / 2**30:.1f} GiB"
+            print(f"Saves take longer: {size} of memory cannot be pinned. Raise `ulimit -l`.", flush=True)
 
     def _pinned(self, like: Tensor) -> Tensor:
         """Pages of its own that the driver pins: exactly as many as needed."""
