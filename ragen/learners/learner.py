@@ -17,16 +17,15 @@ from ragen.algorithms.masked import token_weights
 from ragen.errors import NotFinite
 from ragen.learners.batch import Batch
 from ragen.learners.optimizer import Optimizer
-from ragen.modeling.finite import check_finite, describe, non_finite, save_tensors
-from ragen.modeling.lora import has_adapter, merged_state, save_adapter
+from ragen.learners.saved import OPTIMIZER_FILE, Saved
+from ragen.modeling.finite import describe, non_finite, save_tensors
+from ragen.modeling.lora import adapter_state, has_adapter, merged_state, plain_state
 from ragen.modeling.packing import Packing, micro_batches
 from ragen.modeling.passes import passes
 from ragen.modeling.team import SOLO, Team
 from ragen.seeding import Rng, fixed_hash
 from ragen.tracking.names import SKIPPED_STEPS
 from ragen.types import Metrics
-
-OPTIMIZER_FILE = "optimizer.safetensors"
 
 MAX_LOST = 3
 """Updates in a row without any finite gradient that stop a run. Single steps are skipped, as verl does, and counted."""
@@ -124,7 +123,7 @@ class Learner:
 
     def check(self, step: int, *, is_lost: bool) -> None:
         """Stop when weights are no numbers any more, or when update after update had no finite gradient at all."""
-        name = type(self).__name__.lower()
+        name = self.role
         found = set(non_finite(self.optimizer.weights))
         totals = self.team.sum({key: float(key in found) for key in self.optimizer.weights})
         if names := [key for key, total in totals.items() if total]:
@@ -150,35 +149,56 @@ class Learner:
             micro = batch.select(each.indices)
             yield micro.weightless() if each.is_spare else micro, each.packing
 
+    @property
+    def role(self) -> str:
+        """actor, critic"""
+        return type(self).__name__.lower()
+
+    @property
+    def saves_optimizer(self) -> bool:
+        return "optimizer" in self.config.checkpoint.save_contents
+
+    def saved(self, tokenizer: Any) -> Saved | None:
+        """What a checkpoint holds now; all ranks take part, and those that do not write get nothing."""
+        model = self.team.full_model(self.model)
+        state = full_state(self.optimizer, self.team) if self.saves_optimizer else None
+        if not self.team.is_writer:
+            return None
+        is_adapted = has_adapter(model)
+        weights = merged_state(model) if is_adapted else model.state_dict()
+        adapter = adapter_state(model) if is_adapted else None
+        saved = Saved(model=model, tokenizer=tokenizer, weights=weights, adapter=adapter, optimizer=state)
+        saved.check(self.role)
+        return saved
+
+    def saved_later(self, tokenizer: Any) -> Saved:
+        """Tensors in the shapes of those that checkpoints will hold; only where one process has all of them."""
+        model = self.model
+        adapter = adapter_state(model) if has_adapter(model) else None
+        state = self.optimizer.state_later() if self.saves_optimizer else None
+        return Saved(model=model, tokenizer=tokenizer, weights=plain_state(model), adapter=adapter, optimizer=state)
+
     def save(self, folder: Path, tokenizer: Any) -> None:
         """A Hugging Face directory, and beside it what an exact resume needs."""
-        model = self.team.full_model(self.model)
-        if self.team.is_writer:
-            save_model(model, folder, tokenizer)
-        if "optimizer" in self.config.checkpoint.save_contents:
-            save_optimizer(self.optimizer, folder, self.team)
+        saved = self.saved(tokenizer)
+        if saved is not None:
+            saved.write(folder)
 
     def load_optimizer(self, folder: Path) -> None:
         self.optimizer.load_file(folder / OPTIMIZER_FILE, self.team)
         self.team.weights_changed()
 
 
+def full_state(optimizer: Optimizer, team: Team) -> dict[str, Tensor]:
+    """The state of an optimizer; all ranks take part."""
+    return team.full_tensors(optimizer.state(with_masters=team.is_rounded))
+
+
 def save_optimizer(optimizer: Optimizer, folder: Path, team: Team) -> None:
-    """The state of an optimizer; all ranks take part, and one of them writes."""
-    state = team.full_tensors(optimizer.state(with_masters=team.is_rounded))
+    """All ranks take part, and one of them writes."""
+    state = full_state(optimizer, team)
     if team.is_writer:
         save_tensors(state, folder / OPTIMIZER_FILE)
-
-
-def save_model(model: Any, folder: Path, tokenizer: Any) -> None:
-    """A Hugging Face directory with whole weights; adapters are merged into them and saved beside them."""
-    check_finite(model.state_dict(), f"{folder.name}/model.safetensors")
-    if has_adapter(model):
-        model.save_pretrained(folder, state_dict=merged_state(model))
-        save_adapter(model, folder)
-    else:
-        model.save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
 
 
 @torch.no_grad()

@@ -115,6 +115,15 @@ class Optimizer:
                 tensors[f"{name}.master"] = master
         return {key: tensor.detach().contiguous() for key, tensor in tensors.items()}
 
+    def state_later(self) -> dict[str, Tensor]:
+        """Tensors without memory in the shapes of `state`, as it is once every weight has been updated."""
+        tensors: dict[str, Tensor] = {}
+        for name, master in self.masters.items():
+            kinds = ("exp_avg", "exp_avg_sq") if master is self.weights[name] else ("exp_avg", "exp_avg_sq", "master")
+            like = torch.empty_like(master, device="meta")
+            tensors |= {f"{name}.{kind}": like for kind in kinds} | {f"{name}.step": torch.empty((), device="meta")}
+        return tensors
+
     def load_file(self, path: Path, team: Team = SOLO) -> None:
         """This process's part of the state in a file that `state` was saved to; that of another model is refused."""
         read_tensor_header(path)

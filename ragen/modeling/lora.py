@@ -90,20 +90,26 @@ def merged_state(model: Any) -> dict[str, Tensor]:
         if isinstance(module, LoraLayer)
     }
     merged: dict[str, Tensor] = {}
-    for name, weight in model.state_dict().items():
-        if "lora_" in name:
-            continue
-        plain = name.replace(".base_layer.", ".")
-        layer = plain.removesuffix(".weight")
-        delta = deltas.get(layer) if name.endswith(".weight") else None
-        merged[plain] = weight if delta is None else (weight.float() + delta.float()).to(weight.dtype)
+    for name, weight in plain_state(model).items():
+        delta = deltas.get(name.removesuffix(".weight")) if name.endswith(".weight") else None
+        merged[name] = weight if delta is None else (weight.float() + delta.float()).to(weight.dtype)
     return merged
 
 
-def save_adapter(model: Any, folder: Path) -> None:
+def plain_state(model: Any) -> dict[str, Tensor]:
+    """The weights of the plain model, by their names in it, without what adapters add."""
+    return {
+        name.replace(".base_layer.", "."): weight for name, weight in model.state_dict().items() if "lora_" not in name
+    }
+
+
+def adapter_state(model: Any) -> dict[str, Tensor]:
     """All trainable weights, for an exact resume."""
-    trained = {name: p.detach().contiguous() for name, p in model.named_parameters() if p.requires_grad}
-    save_file(trained, folder / ADAPTER_FILE)
+    return {name: p.detach().contiguous() for name, p in model.named_parameters() if p.requires_grad}
+
+
+def save_adapter(model: Any, folder: Path) -> None:
+    save_file(adapter_state(model), folder / ADAPTER_FILE)
 
 
 @torch.no_grad()

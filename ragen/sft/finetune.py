@@ -13,8 +13,9 @@ from torch import Tensor
 
 from ragen.learners.actor import sampled_hidden, sampled_logprobs
 from ragen.learners.batch import make_batch
-from ragen.learners.learner import OPTIMIZER_FILE, save_optimizer
+from ragen.learners.learner import save_optimizer
 from ragen.learners.optimizer import Optimizer
+from ragen.learners.saved import OPTIMIZER_FILE
 from ragen.modeling.finite import check_finite
 from ragen.modeling.lora import has_adapter, save_adapter
 from ragen.modeling.packing import Packing, micro_batches

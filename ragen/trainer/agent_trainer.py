@@ -130,6 +130,7 @@ class AgentTrainer:
             played=self.played,
             start_step=start_step,
             describe=self.describe,
+            announce=trackers.announce,
         )
 
     # --- the run ----------------------------------------------------------------------------------------------------
@@ -158,12 +159,15 @@ class AgentTrainer:
                     yield
                     if self.cause is None:
                         self.cause = left(self.trackers.step, self.checkpoints.save_newest())
+                    self.checkpoints.wait()
                 except Interrupted as error:
                     error.note = self.checkpoints.save_newest()
                     raise
                 except NotFinite as error:
                     raise NotFinite(f"{error} {self.checkpoints.last_good()}") from error
             except BaseException as error:
+                if lost := self.checkpoints.settle():
+                    self.trackers.announce(lost)
                 self.end(ended_by(error))  # at once: closing may hang, and Ray may end a process that lost its cluster
                 raise
             finally:
@@ -179,6 +183,8 @@ class AgentTrainer:
         The cause of an end that comes at once; None where there are steps to do.
         """
         trainer, signs = self.config.trainer, self.recorder.signs
+        if not trainer.val_only:
+            self.checkpoints.prepare()
         # A resumed run has been validated at this step already.
         if trainer.val_only or (trainer.val_before_train and self.start_step == 0):
             metrics = self.validation(self.start_step)
@@ -265,6 +271,7 @@ class AgentTrainer:
 
     def conclude(self, outcome: StepOutcome) -> None:
         """What follows the updates of a step: validation, early stop, checkpoint."""
+        self.checkpoints.check()
         trainer, step, is_best = self.config.trainer, outcome.step, False
         is_exit, is_last = self.gradients.is_exit(step), step >= trainer.total_training_steps
         if not is_exit and trainer.test_freq > 0 and (is_last or step % trainer.test_freq == 0):
@@ -280,6 +287,8 @@ class AgentTrainer:
         if trainer.save_freq > 0 and not is_exit and is_due:
             with self.timers("save_checkpoint"), self.signals.held():
                 self.checkpoints.save(point)
+                if is_last or outcome.stop:  # nothing is left to do meanwhile
+                    self.checkpoints.wait()
 
     def note_point(self, outcome: StepOutcome) -> Point:
         """What a checkpoint of this moment holds; a signal saves it, unless the step trains nothing."""
@@ -291,6 +300,8 @@ class AgentTrainer:
     def timing(self, outcome: StepOutcome) -> Metrics:
         trainer = self.config.trainer
         num_devices = trainer.n_gpus_per_node * trainer.nnodes
+        if written := self.checkpoints.take_seconds():
+            self.timers.add("write_checkpoint", written)
         metrics = self.timers.finish_step(num_tokens=outcome.num_tokens, num_devices=num_devices)
         return metrics if self.config.uses_fsdp else metrics | {names.MEMORY_SHARE: peak_memory_share()}
 

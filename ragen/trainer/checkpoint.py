@@ -25,7 +25,7 @@ from ragen.errors import ConfigError, FileError
 from ragen.files import read_object, read_text, value_at
 from ragen.tracking.rundir import write_atomic
 from ragen.trainer.card import CARD
-from ragen.trainer.checksums import write_checksums
+from ragen.trainer.checksums import Settled, sync
 
 LATEST = "latest_checkpointed_iteration.txt"
 BEST = "best_checkpointed_iteration.txt"
@@ -124,16 +124,17 @@ def save_checkpoint(
     final = root / f"global_step_{step}"
     temporary = root / f".global_step_{step}.{os.getpid()}.tmp"
     try:
-        for role, write in roles.items():
-            folder = temporary / role
-            folder.mkdir(parents=True)
-            write(folder)
-            if cards and role in cards:
-                (folder / CARD).write_text(cards[role], encoding="utf-8")
-        if state is not None:
-            (temporary / STATE).write_text(json.dumps(state, indent=2) + "\n")
-        write_checksums(temporary)
-        _sync_tree(temporary)
+        with Settled(temporary) as settled:
+            for role, write in roles.items():
+                folder = temporary / role
+                folder.mkdir(parents=True)
+                write(folder)
+                if cards and role in cards:
+                    (folder / CARD).write_text(cards[role], encoding="utf-8")
+                settled.add(folder)
+            if state is not None:
+                (temporary / STATE).write_text(json.dumps(state, indent=2) + "\n")
+            settled.write()
     except Exception as error:
         shutil.rmtree(temporary, ignore_errors=True)
         if isinstance(error, (OSError, SafetensorError)):
@@ -146,7 +147,7 @@ def save_checkpoint(
     if final.exists():  # a resumed run reached the same step again
         final.rename(outdated)
     temporary.rename(final)
-    _sync(root)
+    sync(root)
     name_newest(root, step)
     shutil.rmtree(outdated, ignore_errors=True)
     return final
@@ -181,19 +182,3 @@ def rotate(root: Path, keep: Mapping[str, int | None], *, latest: int) -> None:
     for folder in folders:
         if not any(path.is_dir() for path in folder.iterdir()):
             shutil.rmtree(folder)
-
-
-def _sync_tree(root: Path) -> None:
-    for path in root.rglob("*"):
-        if path.is_file():
-            path.chmod(0o644)
-        _sync(path)
-    _sync(root)
-
-
-def _sync(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Self
 
 from ragen.errors import ConfigError
 
@@ -20,7 +22,7 @@ CHECKSUMS = "checksums.json"
 LARGE = 8 * 2**30
 """Bytes from which on comparing is announced: a core hashes about 1.4 GB a second."""
 NUM_THREADS = 8
-"""Files hashed side by side; hashing leaves Python's lock alone."""
+"""Files hashed and synced side by side; neither holds Python's lock."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -33,14 +35,37 @@ class Entry:
     sha256: str
 
 
-def write_checksums(folder: Path) -> None:
-    """Note size and SHA-256 of every file below `folder`."""
-    paths = sorted(path for path in folder.rglob("*") if path.is_file())
-    record = {
-        str(path.relative_to(folder)): {"size": path.stat().st_size, "sha256": digest}
-        for path, digest in zip(paths, _hash_all(paths), strict=True)
-    }
-    (folder / CHECKSUMS).write_text(json.dumps(record, indent=2) + "\n")
+class Settled:
+    """Hashes files and syncs them to disk in threads, while others are still being written."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._pool = ThreadPoolExecutor(NUM_THREADS)
+        self._found: dict[Path, tuple[Future[str], Future[None]]] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._pool.shutdown(cancel_futures=True)
+
+    def add(self, below: Path) -> None:
+        """Begin with the files below a folder, which are whole now."""
+        for path in sorted(below.rglob("*")):
+            if path.is_file() and path not in self._found:
+                path.chmod(0o644)
+                self._found[path] = self._pool.submit(_sha256, path), self._pool.submit(sync, path)
+
+    def write(self) -> None:
+        """Note size and SHA-256 of every file, once everything is on the disk."""
+        self.add(self.folder)
+        record = {}
+        for path, (digest, synced) in sorted(self._found.items()):
+            record[str(path.relative_to(self.folder))] = {"size": path.stat().st_size, "sha256": digest.result()}
+            synced.result()
+        (self.folder / CHECKSUMS).write_text(json.dumps(record, indent=2) + "\n")
+        for path in (self.folder / CHECKSUMS, *(path for path in self.folder.rglob("*") if path.is_dir()), self.folder):
+            sync(path)
 
 
 def read_checksums(folder: Path) -> list[Entry]:
@@ -97,10 +122,20 @@ def _way_out(folder: Path) -> str:
     return " There is no whole one before it; trainer.resume_mode=disable starts over."
 
 
-def _hash_all(paths: Sequence[Path]) -> list[str]:
-    def sha256(path: Path) -> str:
-        with path.open("rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
+def sync(path: Path) -> None:
+    """Put a file or the entries of a folder on the disk."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
 
+
+def _hash_all(paths: Sequence[Path]) -> list[str]:
     with ThreadPoolExecutor(NUM_THREADS) as pool:
-        return list(pool.map(sha256, paths))
+        return list(pool.map(_sha256, paths))
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -65,6 +65,21 @@ class Workers(Protocol):
         """Write the checkpoint of a role, "actor" or "critic", into a folder."""
         ...
 
+    def snapshot_bytes(self) -> int | None:
+        """The CPU's memory that copies of everything that is saved take; None where nothing can be copied."""
+        ...
+
+    def reserve_snapshots(self) -> None:
+        """Get that memory, beside other work."""
+        ...
+
+    def snapshot(self, role: str) -> Callable[[Path], None]:
+        """Copy what the checkpoint of a role holds now; what is returned writes it, in any thread.
+
+        The next snapshot of that role takes the same memory, so only one of them is used at a time.
+        """
+        ...
+
     def synchronize(self) -> None:
         """Wait for the devices, so that clocks measure what has been done."""
         ...
@@ -72,9 +87,18 @@ class Workers(Protocol):
     def close(self) -> None: ...
 
 
-def savers(workers: Workers) -> dict[str, Callable[[Path], None]]:
+Saver = Callable[[Path], None]
+"""Writes the checkpoint of a role into a folder."""
+
+
+def savers(workers: Workers) -> dict[str, Saver]:
     """Role -> function that writes its checkpoint into a folder."""
     return {role: partial(workers.save, role) for role in _trained(workers.config)}
+
+
+def snapshots(workers: Workers) -> dict[str, Saver]:
+    """The same for what is trained at this moment: training may go on before it is written."""
+    return {role: workers.snapshot(role) for role in _trained(workers.config)}
 
 
 def saves_all(workers: Workers) -> bool:

@@ -5,7 +5,7 @@ Tested in tests/trainer/test_agent_trainer.py.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from ragen.learners.batch import Batch
 from ragen.learners.critic import Critic
 from ragen.learners.cross_scoring import cross_logprobs
 from ragen.learners.gradients import Gradient, component_gradients
+from ragen.learners.host_copies import HostCopies, num_bytes
 from ragen.learners.reference import Reference
 from ragen.llm_agent.agent_proxy import AgentProxy, OnEpisode, RolloutPlan, ignore, refuse_when_nothing_fits
 from ragen.llm_agent.chat import Chat
@@ -42,6 +43,7 @@ class LocalWorkers:
         self.config, self.agent, self.tokenizer = config, agent, tokenizer
         self.actor, self.critic, self.reference = actor, critic, reference
         self.temperature = config.actor_rollout_ref.rollout.temperature
+        self.copies = HostCopies(actor.device)
 
     @property
     def chat(self) -> Chat | None:
@@ -126,6 +128,27 @@ class LocalWorkers:
         """Write the checkpoint of a role into a folder."""
         self.learners[role].save(folder, self.tokenizer)
 
+    def snapshot_bytes(self) -> int:
+        """The CPU's memory that copies of everything that is saved take."""
+        return num_bytes(self._saved_later())
+
+    def reserve_snapshots(self) -> None:
+        """Get that memory, in a thread."""
+        self.copies.reserve(self._saved_later())
+
+    def snapshot(self, role: str) -> Callable[[Path], None]:
+        """Copy what the checkpoint of a role holds now; what is returned writes it, in any thread."""
+        saved = self.learners[role].saved(self.tokenizer)
+        assert saved is not None, "ranks take no snapshots"
+        return saved.copied(role, self.copies).write
+
+    def _saved_later(self) -> dict[str, Tensor]:
+        return {
+            name: tensor
+            for role, learner in self.learners.items()
+            for name, tensor in learner.saved_later(self.tokenizer).tensors(role).items()
+        }
+
     def load_optimizers(self, folder: Path) -> None:
         """The optimizer states of a checkpoint; weights and adapters were loaded with the models."""
         for role, learner in self.learners.items():
@@ -133,6 +156,7 @@ class LocalWorkers:
 
     def close(self) -> None:
         self.agent.engine.close()
+        self.copies.close()
 
 
 @torch.no_grad()

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 from torch import Tensor
@@ -66,6 +66,15 @@ class RayWorkers(RankCalls):
     def save(self, role: str, folder: Path) -> None:
         """All ranks gather, the first one writes: it must see the folder under the same path as the driver."""
         self.call("save", role, folder.absolute())
+
+    def snapshot_bytes(self) -> None:
+        """What is saved is gathered from all ranks, part by part: they write it while everybody waits."""
+
+    def reserve_snapshots(self) -> None:
+        """There are none."""
+
+    def snapshot(self, role: str) -> NoReturn:
+        raise AssertionError("ranks take no snapshots")
 
     def synchronize(self) -> None:
         """Every call has waited for the devices already."""

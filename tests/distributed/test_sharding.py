@@ -16,7 +16,8 @@ from ragen.config.schema import LoraConfig
 from ragen.distributed.sharding import shard
 from ragen.distributed.team import Rank
 from ragen.learners.actor import Actor
-from ragen.learners.learner import OPTIMIZER_FILE, save_optimizer
+from ragen.learners.learner import save_optimizer
+from ragen.learners.saved import OPTIMIZER_FILE
 from ragen.modeling.lora import add_adapter
 from ragen.modeling.team import gathered
 from tests.engine.families import random_model

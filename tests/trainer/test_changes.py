@@ -8,7 +8,7 @@ import yaml
 
 from ragen.errors import ConfigError
 from ragen.trainer.changes import changes_since, compare
-from ragen.trainer.checksums import CHECKSUMS, write_checksums
+from ragen.trainer.checksums import CHECKSUMS, Settled
 from ragen.trainer.start import plan_start
 from tests.trainer.runs import BANDIT, Run, refused, small_config, snapshot, train
 
@@ -151,7 +151,8 @@ def test_a_run_from_before_levels_were_chosen_is_continued_with_fresh_ones(finis
     del state["levels"]
     path.write_text(json.dumps(state))
     (path.parent / CHECKSUMS).unlink()
-    write_checksums(path.parent)
+    with Settled(path.parent) as settled:
+        settled.write()
     message = refused(run, GRPO, "es_manager.train.levels=pool", "trainer.total_training_steps=3", env=BANDIT)
     assert "es_manager.train.levels: fresh -> pool (older than this key" in message
     assert [e.seed for e in train(run, GRPO, "trainer.total_training_steps=3").episodes(3)][::4] == [

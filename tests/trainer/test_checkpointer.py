@@ -1,14 +1,16 @@
 """When a run in progress writes a checkpoint, which one is the best, and what a signal saves."""
 
+import resource
 from pathlib import Path
+from threading import Event, Timer
 
 import pytest
 
 from ragen.config import Config
-from ragen.errors import ConfigError
+from ragen.errors import ConfigError, FileError
 from ragen.trainer.build import build_trainer
 from ragen.trainer.checkpoint import BEST
-from ragen.trainer.checkpointer import Checkpointer, StepOutcome
+from ragen.trainer.checkpointer import Checkpointer, Point, StepOutcome
 from ragen.trainer.held_out import PlayedLevels
 from tests.trainer.runs import Run, small_config
 
@@ -126,3 +128,112 @@ def test_keeping_the_best_needs_validations_and_checkpoints(tmp_path):
     for change in ("trainer.save_freq=-1", "trainer.test_freq=0"):
         with pytest.raises(ConfigError, match="keep_best=True saves after validations"):
             small_config(tmp_path, "trainer.keep_best=True", change)
+
+
+# --- written beside training
+
+
+class Copier(Writer):
+    """Workers whose roles are copied first; the disk is slow until `go`."""
+
+    def __init__(self, config: Config, go: Event, *, need: int = 10) -> None:
+        super().__init__(config)
+        self.go, self.need, self.value, self.is_reserved = go, need, "first", False
+
+    def snapshot_bytes(self) -> int:
+        return self.need
+
+    def reserve_snapshots(self) -> None:
+        self.is_reserved = True
+
+    def snapshot(self, role: str):
+        value = self.value
+
+        def write(folder: Path) -> None:
+            self.go.wait()
+            (folder / "weights").write_text(value)
+
+        return write
+
+
+LARGEST = 150_000
+"""Bytes: less than the weights of the embedded model, more than what a run writes beside them."""
+
+
+def copying(root: Path, go: Event, *, need: int = 10) -> tuple[Checkpointer, Copier, list[str]]:
+    writer, said = checkpointer(root, "trainer.save_freq=1", "trainer.total_training_steps=9"), []
+    workers = writer.workers = Copier(small_config(root, GRPO), go, need=need)  # type: ignore[assignment]
+    writer.announce = said.append
+    writer.prepare()
+    return writer, workers, said
+
+
+def point(writer: Checkpointer, step: int) -> Point:
+    writer.newest = writer.point_of(StepOutcome(step=step, metrics={}))
+    return writer.newest
+
+
+def test_a_checkpoint_counts_when_it_is_whole_and_holds_what_was_then(tmp_path):
+    go = Event()
+    writer, workers, said = copying(tmp_path, go)
+    assert workers.is_reserved and said == []
+    first = point(writer, 1)
+    writer.save(first)
+    workers.value = "later"
+    writer.check()
+    assert not first.is_saved and not (tmp_path / "global_step_1").exists() and writer.take_seconds() is None
+    go.set()
+    assert writer.save_newest() == "step 1 is saved" and first.is_saved
+    assert (tmp_path / "global_step_1" / "actor" / "weights").read_text() == "first"
+    assert writer.take_seconds() is not None and writer.take_seconds() is None
+
+
+def test_a_second_save_waits_for_the_first(tmp_path):
+    go = Event()
+    writer, _, _ = copying(tmp_path, go)
+    first, second = point(writer, 1), point(writer, 2)
+    writer.save(first)
+    Timer(0.2, go.set).start()
+    writer.save(second)
+    assert first.is_saved, "its memory is taken by the second"
+    writer.wait()
+    assert second.is_saved and (tmp_path / "latest_checkpointed_iteration.txt").read_text() == "2\n"
+
+
+def test_without_memory_training_waits_and_says_why(tmp_path):
+    writer, workers, said = copying(tmp_path, Event(), need=10**15)
+    assert not workers.is_reserved and not writer.is_background
+    [line] = said
+    assert line.startswith("Training waits while checkpoints are written: a copy takes 931322.6 GiB of the CPU's")
+    saved = point(writer, 1)
+    writer.save(saved)
+    assert saved.is_saved
+
+
+def test_a_checkpoint_that_finds_no_room_is_reported_by_the_next_step(tmp_path):
+    """Files may not grow as large as the weights, from the second step on: a full disk with another errno."""
+    trainer = build_trainer(small_config(tmp_path, GRPO, "trainer.save_freq=1", "trainer.total_training_steps=9"))
+    assert trainer is not None
+    limit, snapshot = resource.getrlimit(resource.RLIMIT_FSIZE), trainer.workers.snapshot
+
+    def on_full_disk(role: str):
+        write = snapshot(role)
+
+        def written(folder: Path) -> None:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (LARGEST, limit[1]))
+            try:
+                write(folder)
+            finally:
+                resource.setrlimit(resource.RLIMIT_FSIZE, limit)
+
+        return written if folder_of(2) else write
+
+    def folder_of(step: int) -> bool:
+        return trainer.checkpoints.newest is not None and trainer.checkpoints.newest.step == step
+
+    trainer.workers.snapshot = on_full_disk
+    with pytest.raises(FileError, match=r"global_step_2 cannot be written: .*are whole\. Free some"):
+        trainer.fit()
+    run = Run(tmp_path)
+    assert run.checkpoints == ["global_step_1"] and run.status["state"] == "failed"
+    assert max(run.metrics) in (1, 2) and not list(tmp_path.glob(".*.tmp"))

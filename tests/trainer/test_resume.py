@@ -1,8 +1,12 @@
 """A run that is killed and resumed equals the run that was not."""
 
 import json
+import os
 import random
 import shutil
+import signal
+import subprocess
+import sys
 import time
 
 import pytest
@@ -12,10 +16,12 @@ from tests.threads import num_threads
 from tests.trainer.runs import (
     BANDIT,
     LAKE,
+    REPOSITORY,
     Run,
     finish,
     has_logged,
     kill_when,
+    overrides,
     refused,
     small_config,
     snapshot,
@@ -197,7 +203,8 @@ def test_a_kill_around_the_name_of_the_newest_checkpoint_loses_no_step(tmp_path,
         assert trainer is not None
         with pytest.raises(InterruptedError):
             trainer.fit()
-    assert list(Run(tmp_path).metrics) == [0, 1]
+    # The step after it may have been logged before its checkpoint failed.
+    assert list(Run(tmp_path).metrics) in ([0, 1], [0, 1, 2])
     check_same(straight, train(tmp_path, *KILLED), 3)
 
 
@@ -367,3 +374,61 @@ def test_a_wrong_resume_path_says_what_was_expected(finished, path, message):
     assert message in refused(
         finished.path, GRPO, "trainer.resume_mode=resume_path", f"trainer.resume_from_path={path}"
     )
+
+
+# --- checkpoints that are written beside training
+
+SLOW_DISK = """
+import sys, time
+from ragen.trainer import checksums
+add = checksums.Settled.add
+checksums.Settled.add = lambda self, below: (time.sleep(0.6), add(self, below))
+from ragen.cli import main
+sys.exit(main(["train", *sys.argv[1:]]))
+"""
+
+
+def on_slow_disk(root, *changes: str) -> subprocess.Popen[str]:
+    """A run whose checkpoints take longer than its steps."""
+    return subprocess.Popen(
+        [sys.executable, "-c", SLOW_DISK, *overrides(root, *changes)],
+        cwd=REPOSITORY,
+        env=os.environ | {"CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+
+
+def is_writing(root, step: int) -> bool:
+    return any(root.glob(f".global_step_{step}.*.tmp"))
+
+
+BESIDE = {
+    "as it begins": lambda root: is_writing(root, 1),
+    "when its step has been logged": lambda root: is_writing(root, 1) and has_logged(root, 1),
+    "the second one": lambda root: is_writing(root, 2),
+}
+
+
+@pytest.mark.parametrize("moment", BESIDE)
+def test_a_kill_while_a_checkpoint_is_written_beside_training_changes_nothing(tmp_path, straight, moment):
+    assert kill_when(on_slow_disk(tmp_path, *KILLED), lambda: BESIDE[moment](tmp_path))
+    assert Run(tmp_path).checkpoints == (["global_step_1"] if moment == "the second one" else [])
+    code, output = finish(start_process(tmp_path, *KILLED))
+    assert code == 0, output
+    check_same(straight, Run(tmp_path), 3)
+
+
+def test_a_signal_while_a_checkpoint_is_written_leaves_a_whole_one(tmp_path, straight):
+    process = on_slow_disk(tmp_path, *KILLED)
+    while not is_writing(tmp_path, 1):
+        assert process.poll() is None
+        time.sleep(0.002)
+    process.send_signal(signal.SIGTERM)
+    code, output = finish(process)
+    assert code == 128 + signal.SIGTERM and "is saved" in output, output
+    assert not list(tmp_path.glob(".*.tmp")) and Run(tmp_path).checkpoints
+    code, output = finish(start_process(tmp_path, *KILLED))
+    assert code == 0, output
+    check_same(straight, Run(tmp_path), 3)
