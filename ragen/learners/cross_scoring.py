@@ -81,7 +81,8 @@ def blocks(rows: Sequence[Ids], columns: Sequence[Ids], *, micro_batch_size: int
                 open_columns, room = [], MAX_TOKENS
             open_columns.append(j)
             room -= cost
-        yield Block(rows=part, columns=open_columns)
+        if open_columns:  # a rank may have no prompt
+            yield Block(rows=part, columns=open_columns)
 
 
 def pack_pairs(rows: Sequence[Ids], columns: Sequence[Ids], device: torch.device) -> Packing:
