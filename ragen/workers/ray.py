@@ -31,7 +31,6 @@ class RayWorkers(RankCalls):
     values = on_all_ranks("values")
     update_actor = on_all_ranks("update_actor")
     update_critic = on_all_ranks("update_critic")
-    _gradient_components = on_all_ranks("gradient_components")
 
     def __init__(self, config: Config, *args: Any, tokenizer: Any, **kwargs: Any) -> None:
         """The rest as of RankCalls."""
@@ -70,7 +69,7 @@ class RayWorkers(RankCalls):
         self, batch: Batch, buckets: Mapping[str, Sequence[Sequence[int]]], progress: Progress = ignore_progress
     ) -> dict[str, dict[str, Gradient]]:
         """Nothing is known of the ranks' progress until they are done."""
-        return self._gradient_components(batch, buckets)
+        return self.call("gradient_components", batch, buckets)
 
     def save(self, role: str, folder: Path) -> None:
         """All ranks gather, the first one writes: it must see the folder under the same path as the driver."""

@@ -117,6 +117,11 @@ def test_blocks_hold_every_pair_once_within_their_tokens(monkeypatch):
         assert len(block.rows) <= 3 and num_tokens <= 40
 
 
+def test_a_rank_without_prompts_has_no_columns():
+    sums, lengths = cross_logprobs(random_model("qwen2"), [], CONTINUATIONS, micro_batch_size=128)
+    assert sums.shape == (5, 0) and lengths.tolist() == [4, 1, 9, 2, 1]
+
+
 def test_distinct_items_keep_their_order():
     assert distinct(["a", "b", "a"]) == (["a", "b"], [0, 1, 0])
 
