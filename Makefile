@@ -139,8 +139,9 @@ bench: $(INSTALLED)  ## list the benchmarks and how to run them
 	@for file in $(sort $(wildcard benchmarks/*.py)); do \
 		printf '  %-44s %s\n' "$(BIN)/python $$file" "$$(sed -n '1s/"""//gp' $$file)"; done
 
-bench-gpu: $(INSTALLED)  ## rollouts and training steps in the shapes of 0.5B and 3B models, on a GPU with 140 GB
-	$(BIN)/python benchmarks/engine_cuda.py
+bench-gpu: $(INSTALLED)  ## rollouts and training steps in the shapes of 0.5B and 3B models, on a GPU with 140 GB (MODEL=DIR: also a real one)
+	$(BIN)/python benchmarks/engine_cuda.py $(if $(MODEL),--model $(MODEL))
+	$(BIN)/python benchmarks/train_step.py --shape 0.5B --replies real --env sokoban --algorithms grpo --repeats 3
 	$(BIN)/python benchmarks/train_step.py --shape 0.5B --algorithms ppo --naive 8 --repeats 2
 	$(BIN)/python benchmarks/train_step.py --shape 3B --algorithms ppo --old-log-probs engine
 	$(BIN)/python benchmarks/train_step.py --shape 3B --algorithms grpo --update-only --group-size 4 --naive 4

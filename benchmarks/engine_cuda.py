@@ -2,14 +2,19 @@
 
     python benchmarks/engine_cuda.py                                  # all rows, 0.5B and 3B shapes
     python benchmarks/engine_cuda.py --sizes qwen2.5-0.5B --rows decode --profile
+    python benchmarks/engine_cuda.py --sizes qwen2.5-0.5B --rows real --model models/Qwen2.5-0.5B-Instruct
 
-Random weights of Qwen2.5's shapes in bfloat16; replies never end early. Rows:
+Random weights of Qwen2.5's shapes in bfloat16; replies end early in the row `real` only. Rows:
 
     decode    128 or 512 sequences, each with 372 prompt tokens of its own; 256 tokens are drawn with log-probs, and
               steps 20 to 240 are timed (500 tokens of context on average)
     prompts   400 prompt tokens of its own and 256 new ones for each sequence, prefill included
     turns     8 groups of 16 Sokoban episodes, 5 turns of 100 tokens, through the agent; against the same agent on
               transformers.generate, which computes the conversation again at every turn
+    real      8 groups of 16 Sokoban episodes, 5 turns, replies as long as those of a real run (--lengths-from RUN: of
+              your own) and answers of drawn moves: most replies end early, a few hold everybody up. With --model DIR
+              also that model, as it is, at temperature 1 with 400 tokens at most. Says what the first rollout of the
+              process took.
 
 The floor of a step is what it must read (all weights but the embedding, and the live keys and values) at the speed of
 a large copy, measured here. `generate` and `static` (transformers' static cache, compiled) draw 32 tokens after the
@@ -21,11 +26,16 @@ from __future__ import annotations
 import ragen  # isort: skip  # noqa: F401  (before torch: it makes OpenMP's waiting threads sleep)
 
 import argparse
+import platform
 import time
 from argparse import Namespace
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import torch
+from parts.real_rollout import model_players, random_players, real_row
+from parts.replies import reply_lengths
 from rollout import SIZES, GenerateEngine, Setup, build_model, build_setup, play_with_engine
 from transformers import GenerationConfig
 
@@ -39,7 +49,7 @@ VLLM_RECORDED = {
     ("qwen2.5-0.5B", 512): 30_900,
 }
 """Tokens per second with log-probs, prompt 400, 256 new tokens, prefill included."""
-ROWS = ["decode", "prompts", "turns"]
+ROWS = ["real", "decode", "prompts", "turns"]
 BATCHES = {"qwen2.5-0.5B": (128, 512), "qwen2.5-3B": (128, 512)}
 
 
@@ -184,21 +194,52 @@ def multi_turn(name: str, repeats: int, *, with_generate: bool) -> tuple[float, 
     return min(seconds[1:]), play_with_engine(setup, GenerateEngine(setup.model, setup.tokenizer.pad_token_id)).seconds
 
 
+def real_rows(args: Namespace) -> list[list[str]]:
+    """The row `real` of the model, where there is one, and of every size."""
+    lengths = reply_lengths(args.lengths_from)
+    shape = f"{args.groups}x{args.group_size} episodes, {args.turns} turns"
+    contenders = (
+        {} if args.model is None else {args.model.name: (f"{shape} as they come", partial(model_players, args.model))}
+    )
+    contenders |= {name: (f"{shape} of drawn lengths", partial(random_players, name, lengths)) for name in args.sizes}
+    rows = []
+    for name, (title, make) in contenders.items():
+        rows.append(real_row(name, title, partial(make, args), args.repeats))
+        print(*rows[-1], sep="  ", flush=True)
+        if args.device == "cuda":
+            torch.cuda.empty_cache()
+    return rows
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--sizes", nargs="+", choices=list(BATCHES), default=list(BATCHES))
+    parser.add_argument("--sizes", nargs="+", choices=SIZES, default=list(BATCHES))
     parser.add_argument("--rows", nargs="+", choices=ROWS, default=ROWS)
     parser.add_argument("--batches", nargs="+", type=int)
     parser.add_argument("--alternatives", nargs="*", choices=["generate", "static"], default=["generate", "static"])
     parser.add_argument("--profile", action="store_true")
     parser.add_argument("--repeats", type=int, default=2)
+    real = parser.add_argument_group("row real")
+    real.add_argument("--lengths-from", type=Path, metavar="RUN", help="a run directory or an episode file")
+    real.add_argument("--model", type=Path, metavar="DIR", help="also a real model")
+    real.add_argument("--groups", type=int, default=8)
+    real.add_argument("--group-size", type=int, default=16)
+    real.add_argument("--turns", type=int, default=5)
+    real.add_argument("--device", choices=["cuda", "cpu"], default="cuda", help="cpu: the row real alone")
     args = parser.parse_args()
+    if args.device == "cpu" and args.rows != ["real"]:
+        parser.error("--device cpu is for --rows real; the other rows time CUDA kernels")
+    if args.rows != ["real"] and not set(args.sizes) <= set(BATCHES):
+        parser.error(f"other sizes than {', '.join(BATCHES)} are for --rows real")
 
-    bandwidth = copy_bandwidth()
-    print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}; a copy moves {bandwidth / 1e12:.2f} TB/s")
+    bandwidth = copy_bandwidth() if args.device == "cuda" else 0.0
+    machine = f"{torch.cuda.get_device_name()}; a copy moves {bandwidth / 1e12:.2f} TB/s" if bandwidth else ""
+    print(f"{machine or platform.processor() or 'CPU'}; torch {torch.__version__}", flush=True)
     table: list[list[str]] = []
     compared: list[tuple[str, float, list[str]]] = []
-    for name in args.sizes:
+    if "real" in args.rows:  # first, so that the first rollout of the process is one
+        table += real_rows(args)
+    for name in args.sizes if args.rows != ["real"] else ():
         model = build_model(SIZES[name], Namespace(pad_token_id=0), "cuda")
         for batch in args.batches or BATCHES[name]:
             engine = make_engine(model, batch)
@@ -235,7 +276,7 @@ def main() -> None:
             torch.cuda.empty_cache()
 
     # Last: after transformers' compiled graphs (torch 2.11) the captures of others fail in the same process.
-    for kind in args.alternatives:
+    for kind in args.alternatives if compared else ():
         for name, rate, row in compared:
             model = build_model(SIZES[name], Namespace(pad_token_id=0), "cuda")
             other = transformers_rate(model, 128, is_static=kind == "static")

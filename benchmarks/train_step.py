@@ -2,11 +2,13 @@
 
     python benchmarks/train_step.py --env sokoban --trl-python /tmp/trl/bin/python
     python benchmarks/train_step.py --shape 0.5B --device cuda
+    python benchmarks/train_step.py --shape 0.5B --replies real --algorithms grpo
 
 Without --shape the embedded model of an environment plays and learns through the parts of the real trainer, on levels
 that change with the step. With --shape the weights are random, and two things differ: replies have 100 tokens, and
 after the rollout, which is only timed, scoring and updates take synthetic episodes of about 1500 tokens in 5 turns, a
-third of them sampled.
+third of them sampled. With --replies real lengths are drawn from those of a real run (--lengths-from RUN: of your own),
+400 at most, answers are drawn moves, and what was played is scored and trained on: the tail of a real rollout shows.
 
 Both algorithms hold on to a reference: GRPO by a KL term in its loss, PPO by one in its rewards. Old log-probs are
 recomputed unless --old-log-probs engine takes those of the rollout, as the quickstart does. Diagnostics, validation
@@ -45,6 +47,7 @@ from pathlib import Path
 
 import torch
 import transformers
+from parts.real_rollout import RESPONSE_LENGTH
 from parts.trainer import REPLY_TOKENS, SHAPES, BenchTrainer, Measured, open_trainer
 from parts.update import SCORING, kept_table, loss_memory, measure_kept, measure_naive, profile
 from rollout import machine
@@ -135,9 +138,11 @@ def overrides_of(algorithm: str, args: argparse.Namespace) -> list[str]:
         "trainer.logger=[]",
     ]
     if args.shape:
+        is_real = args.replies == "real"
         overrides += [
-            f"actor_rollout_ref.rollout.response_length={REPLY_TOKENS}",
-            "actor_rollout_ref.rollout.max_model_len=2048",
+            f"actor_rollout_ref.rollout.response_length={RESPONSE_LENGTH if is_real else REPLY_TOKENS}",
+            f"actor_rollout_ref.rollout.max_model_len={3600 if is_real else 2048}",
+            *(["agent_proxy.max_turn=5"] if is_real else []),
             "actor_rollout_ref.rollout.stop_strings=[]",
             "actor_rollout_ref.actor.entropy_from_logits_with_chunking=True",
         ]
@@ -226,6 +231,10 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--mini-batches", type=int, default=2, help="optimizer steps in a training step")
     parser.add_argument("--old-log-probs", choices=("recompute", "engine"), default="recompute")
     parser.add_argument("--gradient-checkpointing", action="store_true")
+    parser.add_argument(
+        "--replies", choices=("equal", "real"), default="equal", help="how long replies are; with --shape"
+    )
+    parser.add_argument("--lengths-from", type=Path, metavar="RUN", help="whose replies --replies real draws from")
     parser.add_argument("--update-only", action="store_true", help="no rollouts; with --shape")
     parser.add_argument("--algorithms", nargs="+", choices=ALGORITHMS, default=list(ALGORITHMS))
     parser.add_argument("--repeats", type=int, help="counted rounds; default: 5; 1 with a shape")
@@ -237,6 +246,10 @@ def parse_arguments() -> argparse.Namespace:
     args = parser.parse_args()
     if args.update_only and not args.shape:
         parser.error("--update-only needs --shape: without one there is nothing but rollouts to learn from")
+    if args.replies == "real" and not args.shape:
+        parser.error("--replies real needs --shape: the replies of a model that can end them are real already")
+    if args.lengths_from and args.replies != "real":
+        parser.error("--lengths-from is for --replies real")
     if args.trl_python and (args.shape or args.device != "cpu" or "grpo" not in args.algorithms):
         parser.error("--trl-python is for the GRPO step of the embedded models on a CPU")
     shape = SHAPES.get(args.shape)

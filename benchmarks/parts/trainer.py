@@ -7,13 +7,14 @@ import copy
 import random
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import torch
+from parts.replies import answer_with_moves, end_replies, reply_lengths
 from rollout import SIZES, Size, build_model
 from transformers import AutoModelForTokenClassification
 
@@ -109,14 +110,18 @@ def open_trainer(config: Config, args: argparse.Namespace) -> Iterator[BenchTrai
         config = replace(config, trainer=replace(config.trainer, default_local_dir=folder))
         if args.shape:
             workers = random_workers(config, SHAPES[args.shape].size, args.device)
+            if args.replies == "real":
+                end_replies(workers.agent.engine, reply_lengths(args.lengths_from))
+                answer_with_moves(workers.agent)
         else:
             workers = build_workers(config, plan_start(config), device=args.device)
         total_steps = config.trainer.total_training_steps
         trackers = Trackers(config, RunDir(Path(folder)), total_steps=total_steps, resumed_step=None)
         trainer = BenchTrainer(config, workers, trackers=trackers, start_step=0, origin={})
         trainer.is_playing = not args.update_only
-        if args.shape:
-            trainer.synthetic = synthetic_episodes(config, workers.actor.model.config.vocab_size)
+        if args.shape and (args.update_only or args.replies == "equal"):
+            lengths = reply_lengths(args.lengths_from) if args.replies == "real" else [REPLY_TOKENS]
+            trainer.synthetic = synthetic_episodes(config, workers.actor.model.config.vocab_size, lengths)
         with trackers:
             yield trainer
         workers.close()
@@ -145,20 +150,21 @@ def random_workers(config: Config, size: Size, device: str) -> LocalWorkers:
     return LocalWorkers(config, agent, actor=actor, critic=critic, reference=reference, tokenizer=tokenizer)
 
 
-def synthetic_episodes(config: Config, vocab_size: int) -> list[Episode]:
-    """Random tokens, prompts of different lengths, and rewards that vary within every group."""
+def synthetic_episodes(config: Config, vocab_size: int, lengths: Sequence[int]) -> list[Episode]:
+    """Random tokens, prompts of different lengths, drawn reply `lengths`, and rewards that vary within every group."""
     rng = random.Random(0)
 
     def tokens(count: int) -> list[int]:
         return [rng.randrange(vocab_size) for _ in range(count)]
 
     def turn() -> Turn:
+        num_prompt, num_reply = rng.randint(PROMPT_TOKENS // 2, PROMPT_TOKENS * 3 // 2), rng.choice(lengths)
         made = Turn(
             user="",
-            prompt_ids=tokens(rng.randint(PROMPT_TOKENS // 2, PROMPT_TOKENS * 3 // 2)),
-            response_ids=tokens(REPLY_TOKENS),
-            logprobs=[-12.0] * REPLY_TOKENS,
-            entropies=[12.0] * REPLY_TOKENS,
+            prompt_ids=tokens(num_prompt),
+            response_ids=tokens(num_reply),
+            logprobs=[-12.0] * num_reply,
+            entropies=[12.0] * num_reply,
             text="",
             stop_reason="length",
         )

@@ -187,7 +187,7 @@ class CollapseDetectionConfig:
     """Mutual information between prompt and thought (full context with thoughts only)."""
 
     compute_freq: Annotated[int, "Measure at step 1 and every so many steps; 0 or less is off."]
-    micro_batch_size: Annotated[Count, "Sequences per forward pass."]
+    micro_batch_size: Annotated[Count, "Thoughts scored after each prompt of a forward pass."]
     first_turn_enabled: Annotated[bool, "Measure on the first turns."]
     multi_turn_enabled: Annotated[bool, "Measure on turns drawn from whole episodes."]
     num_samples: Annotated[

@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, replace
 from itertools import combinations
 from statistics import fmean
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ragen.algorithms.group_advantage import group_statistics
 from ragen.algorithms.rollout_filter import BUCKET_MODES, FilterResult, FilterSettings, RolloutFilter
@@ -19,7 +19,7 @@ from ragen.config.seeds import first_clear_seed, validation_levels
 from ragen.config.shares import shares
 from ragen.diagnostics.noise import ROUNDING, cosine, measure_noise
 from ragen.learners.batch import Batch
-from ragen.learners.gradients import COMPONENTS, Gradient
+from ragen.learners.gradients import COMPONENTS, Gradient, Progress
 from ragen.llm_agent.agent_proxy import RolloutPlan
 from ragen.llm_agent.build import sampling_params
 from ragen.llm_agent.es_manager import EsManager, levels_from
@@ -33,6 +33,8 @@ MAX_FOLDS = 32
 
 Score = Callable[[Sequence[Group], float], Batch]
 """Groups and the kept ratio -> a scored batch, as in training."""
+BeginEpisodes = Callable[[int], Callable[[Any], None]]
+"""Gets a number of episodes; what it returns is called as each of them is done."""
 LogTable = Callable[[int, str, Sequence[str], Sequence[Sequence[object]]], None]
 
 
@@ -46,9 +48,20 @@ class BucketReport(NamedTuple):
 class GradientReporter:
     """Probes the actor; TrainerConfig.is_analysed says when."""
 
-    def __init__(self, config: Config, workers: Workers, *, score: Score, log_table: LogTable, train_seed: int) -> None:
+    def __init__(
+        self,
+        config: Config,
+        workers: Workers,
+        *,
+        score: Score,
+        log_table: LogTable,
+        train_seed: int,
+        on_stage: Callable[[str], None] = lambda _: None,
+        begin_episodes: BeginEpisodes = lambda _: lambda _: None,
+    ) -> None:
+        """`on_stage` and `begin_episodes` tell a live display what is going on, and how far it has come."""
         self.config, self.workers, self.score, self.log_table = config, workers, score, log_table
-        self.train_seed = train_seed
+        self.train_seed, self.on_stage, self.begin_episodes = train_seed, on_stage, begin_episodes
         self.rollout_filter = RolloutFilter(FilterSettings.from_config(config.actor_rollout_ref.rollout))
         trainer = config.trainer
         self.env_set = analysis_env_set(
@@ -64,6 +77,7 @@ class GradientReporter:
         if self.has_own_rollout:
             groups = self.rollout(step)
             kept = self.rollout_filter(groups)
+            self.on_stage("gradient_analysis scoring")
             batch = self.score(kept.kept, kept.kept_ratio) if kept.kept else None
         metrics = {
             "grad_analysis/uses_training_batch": float(not self.has_own_rollout),
@@ -102,7 +116,9 @@ class GradientReporter:
             noise_seed=seed,
             params=sampling_params(self.config, self.workers.chat, is_validation=False),
         )
-        episodes = self.workers.rollout(self.environments, plan)
+        self.on_stage("gradient_analysis rollout")
+        on_episode = self.begin_episodes(num_groups * self.env_set.group_size)
+        episodes = self.workers.rollout(self.environments, plan, on_episode)
         return [group for group in group_episodes(episodes) if group.is_complete]
 
     def report(self, step: int, batch: Batch) -> dict[str, BucketReport]:
@@ -114,7 +130,7 @@ class GradientReporter:
         mode = BUCKET_MODES[rollout.gradient_analysis_bucket_mode]
         buckets = mode.cut(means if mode.by == "mean" else stds, rollout.gradient_analysis_num_buckets)
         gradients = self.workers.gradient_components(
-            batch, {name: folds(batch, groups) for name, groups in buckets.items()}
+            batch, {name: folds(batch, groups) for name, groups in buckets.items()}, self.progress(len(batch))
         )
         actor = self.config.actor_rollout_ref.actor
         coefficients = {"task": 1.0, "entropy": abs(actor.entropy_coeff), "kl": actor.kl_loss_coef or 1.0}
@@ -143,6 +159,19 @@ class GradientReporter:
             )
             reports[name] = BucketReport(metrics, chosen)
         return reports
+
+    def progress(self, num_samples: int) -> Progress:
+        """Shows each part of the loss as a stage of its own, with the samples that are done."""
+        shown: dict[str, Callable[[Any], None]] = {}
+
+        def show(component: str, num_done: int) -> None:
+            if component not in shown:
+                self.on_stage(f"gradient_analysis {component}")
+                shown[component] = self.begin_episodes(num_samples)
+            for _ in range(num_done):
+                shown[component](None)
+
+        return show
 
     def log(self, step: int, prefix: str, reports: Mapping[str, BucketReport]) -> Metrics:
         """The metrics under a prefix; the tables of groups go to the trackers at once."""

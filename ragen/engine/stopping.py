@@ -15,6 +15,8 @@ class StopRules:
     def __init__(self, tokenizer: Any, *, vocab: int = 0) -> None:
         self.tokenizer, self.vocab = tokenizer, vocab
         self._enders: dict[tuple[str, ...], set[int]] = {}
+        self._texts: dict[int, str] = {}
+        self._pairs: dict[tuple[int, int, tuple[str, ...]], bool] = {}
         self._indices: dict[tuple[tuple[int, ...], tuple[str, ...]], int] = {}
         self._can_end = np.zeros((0, vocab), dtype=bool)
 
@@ -38,13 +40,39 @@ class StopRules:
         token = token_ids[-1]
         if token in params.stop_token_ids:
             return StopReason.STOP_TOKEN
-        if params.stop_strings and token in self.tokens_that_can_end(params.stop_strings):
+        if params.stop_strings and self.may_complete(token_ids[-2:], params.stop_strings):
             # A stop string of n characters is spread over at most n tokens, and a character over at most 4.
             tail = self.tokenizer.decode(token_ids[-4 * max(map(len, params.stop_strings)) :])
-            own = len(self.tokenizer.decode([token]))
+            own = len(self._text(token))
             if any(tail.find(s, max(0, len(tail) - own - len(s) + 1)) >= 0 for s in params.stop_strings):
                 return StopReason.STOP_STRING
         return StopReason.LENGTH if len(token_ids) >= params.max_tokens else None
+
+    def may_stop(self, params: SamplingParams, last_two: list[int]) -> bool:
+        """False where the last two tokens show that a reply does not end here, unless it is as long as allowed."""
+        is_stop = last_two[-1] in params.stop_token_ids
+        return is_stop or (bool(params.stop_strings) and self.may_complete(last_two, params.stop_strings))
+
+    def may_complete(self, last_two: list[int], stop_strings: tuple[str, ...]) -> bool:
+        """False where the last two tokens alone show that the last one completes none of the strings.
+
+        A reply is full of ">" that end some other tag; the token before tells which, and nothing need be decoded.
+        """
+        *before, token = last_two
+        if token not in self.tokens_that_can_end(stop_strings):
+            return False
+        if not before:
+            return True
+        key = (before[0], token, stop_strings)
+        if key not in self._pairs:
+            self._pairs[key] = can_complete(self._text(before[0]), self._text(token), stop_strings)
+        return self._pairs[key]
+
+    def _text(self, token: int) -> str:
+        """The token decoded alone."""
+        if token not in self._texts:
+            self._texts[token] = self.tokenizer.decode([token])
+        return self._texts[token]
 
     def tokens_that_can_end(self, stop_strings: tuple[str, ...]) -> set[int]:
         """Tokens that hold the last character of a stop string; only after these is text looked at."""
@@ -55,3 +83,24 @@ class StopRules:
             texts = self.tokenizer.batch_decode([[i] for i in range(len(self.tokenizer))])
             self._enders[stop_strings] = {i for i, text in enumerate(texts) if last & set(text) or "\ufffd" in text}
         return self._enders[stop_strings]
+
+
+def can_complete(before: str, last: str, stop_strings: tuple[str, ...]) -> bool:
+    """Whether a text that ends with these two tokens can have one of the strings end inside the last.
+
+    Texts of tokens decoded alone: where one may read otherwise among others, because it is white space at its end or
+    holds bytes of a longer character, anything is possible.
+
+    "think", ">", ("</answer>",) -> False; "answer", ">", ("</answer>",) -> True
+    """
+    if "\ufffd" in last or not last.strip() or any(string in last for string in stop_strings):
+        return True
+    is_vague = "\ufffd" in before or not before.strip()
+    for string in stop_strings:
+        for count in range(1, min(len(string), len(last) + 1)):
+            if last.startswith(string[-count:]):
+                rest = string[:-count]
+                # Some tokenizers drop the space before a token that is decoded alone.
+                if is_vague or any(before.endswith(r) or r.endswith(before.lstrip()) for r in (rest, rest.rstrip())):
+                    return True
+    return False

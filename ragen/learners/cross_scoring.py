@@ -1,29 +1,40 @@
 """The log-prob of every continuation after every prompt.
 
-Scoring 64 continuations after each of 64 prompts as whole sequences would read every prompt 64 times. Here one pass
-reads a prompt once and all continuations after it, in one row without padding: each continuation sees the prompt and
-itself (modeling/attention/shared_prompt.py).
+Scoring 64 continuations after each of 64 prompts as whole sequences would read every prompt 64 times. Here every pair
+is a sequence of a packed row (modeling/packing.py), in which a beginning that sequences have in common stands once: the
+prompt, and what continuations, or prompts, share. A pass takes as many prompts as its tokens allow, so that a GPU is
+kept busy by a few large passes, and nothing is fetched before the last one.
 """
 
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
 
-from ragen.algorithms.entropy import CHUNK_SIZE, logprobs_from_logits
-from ragen.modeling.attention.shared_prompt import set_prompt, shared_prompt_attention
-from ragen.modeling.model import logits_of
-from ragen.modeling.packing import Packing, by_length
-from ragen.modeling.passes import passes
+from ragen.learners.actor import sampled_hidden, sampled_logprobs
+from ragen.modeling.attention.packed import packed_attention
+from ragen.modeling.packing import Packing, by_beginning, by_length, lay_out, num_shared
+from ragen.modeling.team import SOLO
 
 MAX_TOKENS = 16384
-"""Continuation tokens of one pass; bounds its memory when thoughts are long."""
+"""Tokens of one pass, unless one prompt and its continuations have more; bounds its memory when thoughts are long."""
 
+Ids = tuple[int, ...]
 T = TypeVar("T", bound=Hashable)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Block:
+    """Continuations, by index, that are scored after some prompts in one pass."""
+
+    rows: list[int]
+    columns: list[int]
 
 
 @torch.no_grad()
@@ -32,52 +43,71 @@ def cross_logprobs(
 ) -> tuple[Tensor, Tensor]:
     """Sums of token log-probs [continuations, prompts] at temperature 1, and lengths [continuations], on the CPU.
 
-    A pass scores at most `micro_batch_size` continuations. Equal prompts and equal continuations are scored once.
-    The model is left as it was.
+    A pass scores at most `micro_batch_size` continuations after each of its prompts. Equal prompts and equal
+    continuations are scored once. The model is left as it was.
     """
     assert all(map(len, prompts)) and all(map(len, continuations)), "nothing can be scored without tokens"
     rows, row_of = distinct([tuple(ids) for ids in continuations])
     columns, column_of = distinct([tuple(ids) for ids in prompts])
-    sums = torch.zeros(len(rows), len(columns), dtype=torch.float64)
-
-    def split(_: Sequence[Sequence[int]]) -> list[list[int]]:
-        return by_length(list(map(len, rows)), max_samples=micro_batch_size, max_tokens=MAX_TOKENS)
-
+    device = SOLO.device_of(model)
+    found: list[tuple[Block, Tensor]] = []
     with _evaluating(model):
-        # Nothing follows the last tokens, so the model need not read them.
-        for each in passes(model, [ids[:-1] for ids in rows], split, attention=shared_prompt_attention):
-            part = _Continuations([rows[i] for i in each.indices], each.packing)
-            for j, prompt in enumerate(columns):
-                sums[each.indices, j] = part.score(model, prompt)
+        for block in blocks(rows, columns, micro_batch_size=micro_batch_size):
+            packing = pack_pairs([rows[i] for i in block.rows], [columns[j] for j in block.columns], device)
+            with packed_attention(model, packing):
+                hidden = sampled_hidden(model, packing)
+                logprobs, _ = sampled_logprobs(model, hidden, packing.targets, temperature=1.0)
+            found.append((block, logprobs))
+    sums = torch.zeros(len(rows), len(columns), dtype=torch.float64)
+    # Fetched only now: the CPU prepares a pass while the GPU is at work on the one before.
+    for block, logprobs in found:
+        lengths = [len(rows[i]) for i in block.rows] * len(block.columns)
+        totals = torch.segment_reduce(logprobs.cpu().double(), "sum", lengths=torch.tensor(lengths))
+        index = torch.tensor(block.rows)[:, None], torch.tensor(block.columns)
+        sums[index] = totals.view(len(block.columns), len(block.rows)).T
     return sums[row_of][:, column_of], torch.tensor(list(map(len, continuations)))
 
 
-class _Continuations:
-    """Continuations that go through the model together, and what every pass over them needs."""
+def blocks(rows: Sequence[Ids], columns: Sequence[Ids], *, micro_batch_size: int) -> Iterator[Block]:
+    """Every pair once, as many prompts in a block as MAX_TOKENS allow; those that begin alike are neighbours."""
+    for part in by_length(list(map(len, rows)), max_samples=micro_batch_size, max_tokens=MAX_TOKENS):
+        num_tokens = sum(len(rows[i]) for i in part)
+        open_columns: list[int] = []
+        room = MAX_TOKENS
+        for j in by_beginning(columns):
+            cost = num_tokens + len(columns[j])
+            if open_columns and cost > room:
+                yield Block(rows=part, columns=open_columns)
+                open_columns, room = [], MAX_TOKENS
+            open_columns.append(j)
+            room -= cost
+        if open_columns:  # a rank may have no prompt
+            yield Block(rows=part, columns=open_columns)
 
-    def __init__(self, sequences: list[tuple[int, ...]], packing: Packing) -> None:
-        device = packing.ids.device
-        self.lengths, self.packing = [len(ids) for ids in sequences], packing
-        self.targets = torch.tensor([token for ids in sequences for token in ids], device=device)
-        # Where each token is predicted, counted from the first continuation: -1 is the last token of the prompt.
-        before, start = [], 0
-        for length in packing.lengths:
-            before += [-1, *range(start, start + length)]
-            start += length
-        self.states = torch.tensor(before, device=device)
 
-    def score(self, model: Any, prompt: Sequence[int]) -> Tensor:
-        """Sum of log-probs of each continuation after the prompt."""
-        packing, size = self.packing, len(prompt)
-        device = packing.ids.device
-        positions = torch.cat([torch.arange(size, device=device), size + packing.position_ids[0]])
-        ids = torch.cat([torch.tensor(prompt, device=device), packing.ids[0]])
-        set_prompt(size)
-        output = model.base_model(input_ids=ids[None], position_ids=positions[None], use_cache=False)
-        hidden = output.last_hidden_state[0][size + self.states]
-        chunks = zip(hidden.split(CHUNK_SIZE), self.targets.split(CHUNK_SIZE), strict=True)
-        logprobs = torch.cat([logprobs_from_logits(logits_of(model, h).float(), chosen) for h, chosen in chunks])
-        return torch.stack([one.sum() for one in logprobs.cpu().double().split(self.lengths)])
+def pack_pairs(rows: Sequence[Ids], columns: Sequence[Ids], device: torch.device) -> Packing:
+    """Each prompt of `columns` with each continuation of `rows` behind it, prompt by prompt; only rows are scored.
+
+    What continuations share is found once for all prompts.
+    """
+    inner = by_beginning(rows)
+    common = [_common(rows[a], rows[b]) for a, b in pairwise(inner)]
+    order: list[int] = []
+    counts: list[int] = []
+    for number, prompt in enumerate(columns):
+        order += [number * len(rows) + i for i in inner]
+        counts += [num_shared(columns[number - 1], prompt) if number else 0, *(len(prompt) + count for count in common)]
+    sequences = [prompt + row for prompt in columns for row in rows]
+    starts = torch.tensor([len(prompt) for prompt in columns for _ in rows])
+    ends = torch.tensor([len(sequence) for sequence in sequences])
+    position = torch.arange(int(ends.max()))
+    mask = (position >= starts[:, None]) & (position < ends[:, None])
+    return lay_out(sequences, device, order=order, counts=counts, mask=mask)
+
+
+def _common(a: Ids, b: Ids) -> int:
+    """Number of leading tokens that are equal."""
+    return next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
 
 
 @contextmanager

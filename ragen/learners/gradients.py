@@ -10,7 +10,7 @@ Tested in tests/diagnostics/test_gradient_reporter.py.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from ragen.algorithms.masked import token_weights
+from ragen.config.actor_rollout_ref import ActorConfig
 from ragen.learners.actor import Actor
 from ragen.learners.batch import Batch
 from ragen.modeling.team import gathered
@@ -42,31 +43,50 @@ class Gradient:
     """[folds] Tokens or sequences of each fold, whichever the loss is a mean over."""
 
 
+Progress = Callable[[str, int], None]
+"""Gets a component of the loss and the number of samples whose gradient was added to it."""
+
+
+def ignore(component: str, num_samples: int) -> None:
+    """Nobody watches."""
+
+
+def active_components(config: ActorConfig) -> list[str]:
+    """The parts of the loss that are on."""
+    is_on = {"task": True, "entropy": config.entropy_coeff != 0, "kl": config.use_kl_loss}
+    return [name for name in COMPONENTS if is_on[name]]
+
+
 def component_gradients(
-    actor: Actor, batch: Batch, buckets: Mapping[str, Sequence[Sequence[int]]]
+    actor: Actor, batch: Batch, buckets: Mapping[str, Sequence[Sequence[int]]], progress: Progress = ignore
 ) -> dict[str, dict[str, Gradient]]:
     """Component -> bucket -> gradient, with the bucket `all` for the whole batch; components that are off are missing.
 
     `buckets` holds the samples of each fold of each bucket; every sample is in exactly one. The loss of a bucket is
     the mean over the bucket in the sense of loss_agg_mode, so that of the batch is the weighted sum of the buckets'.
     """
-    config = actor.config
-    is_on = {"task": True, "entropy": config.entropy_coeff != 0, "kl": config.use_kl_loss}
     devices = [actor.device] if actor.device.type == "cuda" else []
     actor.model.train()
     try:
         with torch.random.fork_rng(devices=devices):
-            return {name: _all_buckets(actor, batch, buckets, name) for name in COMPONENTS if is_on[name]}
+            sketch, names = Sketch(), active_components(actor.config)
+            return {name: _all_buckets(actor, batch, buckets, name, sketch, partial(progress, name)) for name in names}
     finally:
         actor.model.eval()
 
 
 def _all_buckets(
-    actor: Actor, batch: Batch, buckets: Mapping[str, Sequence[Sequence[int]]], component: str
+    actor: Actor,
+    batch: Batch,
+    buckets: Mapping[str, Sequence[Sequence[int]]],
+    component: str,
+    sketch: Sketch,
+    progress: Callable[[int], None],
 ) -> dict[str, Gradient]:
     mode, horizon = actor.config.loss_agg_mode, batch.mask.shape[1]
     total_of_all = [torch.zeros_like(weight) for weight in actor.optimizer.masters.values()]
     found: dict[str, Gradient] = {}
+    progress(0)
     for name, folds in buckets.items():
         bucket = batch.select([index for fold in folds for index in fold])
         bucket.weights = token_weights(bucket.mask, mode, horizon=horizon)
@@ -76,8 +96,9 @@ def _all_buckets(
         for fold in folds:
             part = bucket.select(range(start, start + len(fold)))
             start += len(fold)
-            loss += _add_fold(actor, part, component)
-            sums.append(_sketch(actor.optimizer.gradients()))
+            loss += _add_fold(actor, part, component, longest=max(map(len, batch.ids)))
+            sums.append(sketch(actor.optimizer.gradients()))
+            progress(len(fold))
             masses.append(_mass(part, mode))
         total = actor.optimizer.gradients()
         found[name] = Gradient(
@@ -98,10 +119,10 @@ def _all_buckets(
     return found
 
 
-def _add_fold(actor: Actor, fold: Batch, component: str) -> float:
+def _add_fold(actor: Actor, fold: Batch, component: str, *, longest: int) -> float:
     """Add a fold's gradient to those of the optimizer, which steps are made from; the fold's loss."""
     loss = 0.0
-    for micro, packing in actor.passes(fold):
+    for micro, packing in actor.passes(fold, longest=longest):
         terms, _ = actor.team.run(partial(actor.terms, micro, packing))
         terms[component].backward()
         loss += terms[component].item()
@@ -114,20 +135,36 @@ def _mass(batch: Batch, loss_agg_mode: str) -> float:
     return float((lengths > 0).sum() if loss_agg_mode.startswith("seq") else lengths.sum())
 
 
-def _sketch(gradients: Mapping[int, Tensor]) -> Tensor:
-    return torch.stack([sketch_of(gathered(gradient), number) for number, gradient in gradients.items()]).sum(0).cpu()
+class Sketch:
+    """Sketches of gradients; the signs, a byte for each weight, are drawn for the first one and kept for the others."""
+
+    def __init__(self) -> None:
+        self._signs: dict[int, Tensor] = {}
+
+    def __call__(self, gradients: Mapping[int, Tensor]) -> Tensor:
+        """Of the gradients of all weights, by number."""
+        found = []
+        for number, gradient in gradients.items():
+            whole = gathered(gradient)
+            if number not in self._signs:
+                self._signs[number] = signs_of(whole, number)
+            found.append(sketch_of(whole, self._signs[number]))
+        return torch.stack(found).sum(0).cpu()
 
 
-def sketch_of(tensor: Tensor, number: int) -> Tensor:
-    """A random linear map to SKETCH_SIZE numbers that keeps lengths; `number` is that of the weight.
+def signs_of(tensor: Tensor, number: int) -> Tensor:
+    """1 or -1 for each entry, fixed by `number`, that of the weight."""
+    generator = torch.Generator(tensor.device).manual_seed(fixed_hash("gradient sketch", number) % 2**63)
+    shape = (tensor.numel(),)
+    return torch.randint(0, 2, shape, generator=generator, device=tensor.device, dtype=torch.int8).mul_(2).sub_(1)
 
-    The entries get random signs, fixed by `number`, and every SKETCH_SIZE-th one is summed (count sketch, Charikar et
-    al. 2002).
+
+def sketch_of(tensor: Tensor, signs: Tensor) -> Tensor:
+    """A random linear map to SKETCH_SIZE numbers that keeps lengths.
+
+    The entries get their signs, and every SKETCH_SIZE-th one is summed (count sketch, Charikar et al. 2002).
     """
-    flat = tensor.detach().flatten()
-    generator = torch.Generator(flat.device).manual_seed(fixed_hash("gradient sketch", number) % 2**63)
-    signs = torch.randint(0, 2, flat.shape, generator=generator, device=flat.device, dtype=torch.int8)
-    signed = flat.float() * (2 * signs - 1)
+    signed = tensor.detach().flatten().float() * signs
     return torch.nn.functional.pad(signed, (0, -len(signed) % SKETCH_SIZE)).view(-1, SKETCH_SIZE).sum(0)
 
 

@@ -138,11 +138,17 @@ class Learner:
                 f"learned. {ADVICE.format(name)}"
             )
 
-    def passes(self, batch: Batch) -> Iterator[tuple[Batch, Packing]]:
-        """The samples of each of this process's forward and backward passes."""
+    def passes(self, batch: Batch, *, longest: int | None = None) -> Iterator[tuple[Batch, Packing]]:
+        """The samples of each of this process's forward and backward passes.
+
+        With `longest`, tokens of the longest sample that an update may meet, a pass takes as many samples as have no
+        more tokens than a micro batch of such samples: no more memory, and fewer passes where most are shorter.
+        """
         config = self.config
         if config.use_dynamic_bsz:
             split = partial(micro_batches, max_tokens=config.ppo_max_token_len_per_gpu)
+        elif longest is not None:
+            split = partial(micro_batches, max_tokens=config.ppo_micro_batch_size_per_gpu * longest)
         else:
             split = partial(micro_batches, max_samples=config.ppo_micro_batch_size_per_gpu)
         for each in passes(self.model, batch.ids, split, mask=batch.mask, packings=batch.packings, team=self.team):

@@ -10,7 +10,7 @@ results of tools are appended alike, between the pieces that the template puts a
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any
 
 from ragen.env.tools import TOOL_CALL, Tool
@@ -21,6 +21,8 @@ from ragen.llm_agent.tool_chat import ToolChat
 from ragen.types import Message
 
 SYSTEM, USER, REPLY, NEXT_USER = "be brief", "first question 7A", "earlier reply 7B", "second question 7C"
+MAX_KNOWN = 4096
+"""Prompts whose ids are remembered: the episodes of a group begin alike, and many come to the same state again."""
 FALLBACK = re.compile(r"<0x[0-9A-F]{2}>")
 """Tokens for single bytes of characters without a token; any text may need them."""
 # Some templates print today's date; a fixed one keeps prompts the same every day.
@@ -44,6 +46,7 @@ class Chat:
                 "chat_template.jinja into the model directory."
             )
         self.tokenizer = tokenizer
+        self._known: dict[Hashable, list[int]] = {}
         self._special_ids = _special_ids(tokenizer)
         self._markers = Markers(list(self._special_ids))
         role_note = self._no_role_reason(is_growing=is_growing)
@@ -103,7 +106,8 @@ class Chat:
             shown = _map_texts(schemas, clean)
             return self.render(messages, add_generation_prompt=True, tools=shown) + self.forced_prefix
 
-        return self._encode_safely(f"start {[tool.name for tool in tools]}", to_text)
+        frame = f"start {[tool.name for tool in tools]}"
+        return self._remembered((frame, system, user, repr(schemas)), lambda: self._encode_safely(frame, to_text))
 
     def append(self, reply_ids: Sequence[int], message: str, role: str = "user") -> list[int]:
         """Ids that follow a reply: its end marker unless it was sampled, the next message, header, prefix."""
@@ -112,7 +116,10 @@ class Chat:
         # Llama-2 style templates put a space before the end marker; a model that ended by itself wrote its own.
         after_reply = frame[0].lstrip() if is_ended else frame[0]
         before_reply = frame[1] + self.forced_prefix
-        ids = self._encode_safely(after_reply, lambda clean: after_reply + clean(message) + before_reply)
+        ids = self._remembered(
+            (role, is_ended, message),
+            lambda: self._encode_safely(after_reply, lambda clean: after_reply + clean(message) + before_reply),
+        )
         return ids[1:] if is_ended else ids
 
     def decode(self, ids: Sequence[int]) -> str:
@@ -139,6 +146,14 @@ class Chat:
         """Text that cannot pose as a chat marker. Templates trim messages, so it is trimmed here."""
         text = text.encode("utf-8", "replace").decode("utf-8")  # tokenizers refuse lone surrogates
         return self._markers.broken(text).strip()
+
+    def _remembered(self, key: Hashable, encode: Callable[[], list[int]]) -> list[int]:
+        """The ids that `encode` gave for the key before, or gives now; the list is the caller's own."""
+        if key not in self._known:
+            if len(self._known) >= MAX_KNOWN:
+                self._known.clear()
+            self._known[key] = encode()
+        return list(self._known[key])
 
     def _encode_safely(self, frame: str, to_text: Callable[[Callable[[str], str]], str]) -> list[int]:
         """Ids of a text that holds messages, with exactly the markers of its frame, by count of their ids.

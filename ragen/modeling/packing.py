@@ -88,11 +88,23 @@ def pack(
     [[5, 6, 7], [8]] -> ids [[5, 6, 7, 8]], positions [[0, 1, 2, 0]]
     With `share` (and MIN_SHARED = 2) [[5, 6, 7], [5, 6, 9]] -> ids [[5, 6, 7, 9]], positions [[0, 1, 2, 2]]
     """
-    lengths, shared = [len(sequence) for sequence in sequences], [0] * len(sequences)
     order = by_beginning(sequences)
-    if share:
-        for i, count in zip(order, shared_with_previous(sequences, order), strict=True):
-            shared[i] = count
+    counts = shared_with_previous(sequences, order) if share else [0] * len(order)
+    return lay_out(sequences, device, order=order, counts=counts, mask=mask)
+
+
+def lay_out(
+    sequences: Sequence[Sequence[int]],
+    device: torch.device,
+    *,
+    order: Sequence[int],
+    counts: Sequence[int],
+    mask: Tensor | None = None,
+) -> Packing:
+    """As `pack`, where it is known what is shared: `counts` tokens of each sequence in `order` with the one before."""
+    lengths, shared = [len(sequence) for sequence in sequences], [0] * len(sequences)
+    for i, count in zip(order, counts, strict=True):
+        shared[i] = count
     own = torch.tensor(lengths) - torch.tensor(shared)
     ends = own.cumsum(0)
     rows: list[Tensor] = [torch.empty(0, dtype=torch.long)] * len(sequences)

@@ -1,12 +1,12 @@
 """Passes of a model over sequences: some go together, packed on the model's device, while its attention is switched.
 
-Scoring, updating, measuring gradients, cross scoring and supervised training all go through `passes`.
+Scoring, updating, measuring gradients and supervised training go through `passes`; cross scoring lays its pairs out
+itself (learners/cross_scoring.py).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -39,7 +39,6 @@ def passes(
     mask: Tensor | None = None,
     packings: Packings | None = None,
     team: Team = SOLO,
-    attention: Callable[[Any, Packing], AbstractContextManager[Any]] = packed_attention,
 ) -> Iterator[Pass]:
     """This process's passes; between one and the next the model's attention is switched, so backward belongs there.
 
@@ -54,5 +53,5 @@ def passes(
             packing = pack(chosen, device, share=False)
         else:
             packing = (packings or Packings()).pack(chosen, device, mask=own_mask)
-        with attention(model, packing):
+        with packed_attention(model, packing):
             yield Pass(indices=share.indices, packing=packing, mask=own_mask, is_spare=share.is_spare)

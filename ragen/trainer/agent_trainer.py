@@ -106,7 +106,15 @@ class AgentTrainer:
         self.recorder = Recorder(config.trainer, trackers, timer=self.timers)
         self.scorer = Scorer(config, workers, timer=self.timers, train_seed=self.train_seed)
         score, log_table = self.scorer.score_for_analysis, trackers.log_table
-        reporter = GradientReporter(config, workers, score=score, log_table=log_table, train_seed=self.train_seed)
+        reporter = GradientReporter(
+            config,
+            workers,
+            score=score,
+            log_table=log_table,
+            train_seed=self.train_seed,
+            on_stage=trackers.stage,
+            begin_episodes=trackers.begin_episodes,
+        )
         self.gradients = GradientRuns(config.trainer, reporter, self.timers, start_step=start_step)
         self.collapse_detector = CollapseDetector(
             config.collapse_detection,

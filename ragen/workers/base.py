@@ -12,7 +12,7 @@ from torch import Tensor
 from ragen.config.actor_rollout_ref import ActorConfig, CriticConfig
 from ragen.config.schema import Config
 from ragen.learners.batch import Batch
-from ragen.learners.gradients import Gradient
+from ragen.learners.gradients import Gradient, Progress
 from ragen.llm_agent.agent_proxy import OnEpisode, RolloutPlan, ignore
 from ragen.llm_agent.chat import Chat
 from ragen.llm_agent.es_manager import EsManager
@@ -56,9 +56,12 @@ class Workers(Protocol):
     def update_critic(self, batch: Batch, *, step: int) -> Metrics: ...
 
     def gradient_components(
-        self, batch: Batch, buckets: Mapping[str, Sequence[Sequence[int]]]
+        self, batch: Batch, buckets: Mapping[str, Sequence[Sequence[int]]], progress: Progress
     ) -> dict[str, dict[str, Gradient]]:
-        """Gradients of the parts of the actor's loss, bucket by bucket; nothing is updated."""
+        """Gradients of the parts of the actor's loss, bucket by bucket; nothing is updated.
+
+        `progress` is called with samples that are done where they are in this process.
+        """
         ...
 
     def save(self, role: str, folder: Path) -> None:

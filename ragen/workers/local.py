@@ -17,7 +17,8 @@ from ragen.learners.actor import Actor, score_logprobs
 from ragen.learners.batch import Batch
 from ragen.learners.critic import Critic
 from ragen.learners.cross_scoring import cross_logprobs
-from ragen.learners.gradients import Gradient, component_gradients
+from ragen.learners.gradients import Gradient, Progress, component_gradients
+from ragen.learners.gradients import ignore as ignore_progress
 from ragen.learners.host_copies import HostCopies, num_bytes
 from ragen.learners.reference import Reference
 from ragen.llm_agent.agent_proxy import AgentProxy, OnEpisode, RolloutPlan, ignore, refuse_when_nothing_fits
@@ -114,10 +115,10 @@ class LocalWorkers:
         return self.critic.update(batch, step=step)
 
     def gradient_components(
-        self, batch: Batch, buckets: Mapping[str, Sequence[Sequence[int]]]
+        self, batch: Batch, buckets: Mapping[str, Sequence[Sequence[int]]], progress: Progress = ignore_progress
     ) -> dict[str, dict[str, Gradient]]:
         """Gradients of the parts of the actor's loss, bucket by bucket; nothing is updated."""
-        return component_gradients(self.actor, batch, buckets)
+        return component_gradients(self.actor, batch, buckets, progress)
 
     @property
     def learners(self) -> dict[str, Actor | Critic]:

@@ -5,7 +5,7 @@ Tested in tests/trainer/test_ray.py.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -14,6 +14,9 @@ from torch import Tensor
 
 from ragen.config.schema import Config
 from ragen.distributed.ranks import RankCalls, on_all_ranks
+from ragen.learners.batch import Batch
+from ragen.learners.gradients import Gradient, Progress
+from ragen.learners.gradients import ignore as ignore_progress
 from ragen.llm_agent.agent_proxy import OnEpisode, RolloutPlan, ignore, refuse_when_nothing_fits
 from ragen.llm_agent.build import build_chat
 from ragen.llm_agent.es_manager import EsManager
@@ -28,7 +31,6 @@ class RayWorkers(RankCalls):
     values = on_all_ranks("values")
     update_actor = on_all_ranks("update_actor")
     update_critic = on_all_ranks("update_critic")
-    gradient_components = on_all_ranks("gradient_components")
 
     def __init__(self, config: Config, *args: Any, tokenizer: Any, **kwargs: Any) -> None:
         """The rest as of RankCalls."""
@@ -62,6 +64,12 @@ class RayWorkers(RankCalls):
         for number, (columns, _) in enumerate(parts):
             sums[:, number :: self.world_size] = columns
         return sums, parts[0][1]
+
+    def gradient_components(
+        self, batch: Batch, buckets: Mapping[str, Sequence[Sequence[int]]], progress: Progress = ignore_progress
+    ) -> dict[str, dict[str, Gradient]]:
+        """Nothing is known of the ranks' progress until they are done."""
+        return self.call("gradient_components", batch, buckets)
 
     def save(self, role: str, folder: Path) -> None:
         """All ranks gather, the first one writes: it must see the folder under the same path as the driver."""

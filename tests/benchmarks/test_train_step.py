@@ -7,6 +7,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 SMALL = ["--groups", "4", "--group-size", "2", "--micro-batch", "4", "--repeats", "1", "--threads", "1"]
+SMALL_REAL = ["--groups", "1", "--group-size", "2", "--micro-batch", "2", "--repeats", "1", "--threads", "1"]
 
 
 def run_benchmark(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -53,3 +54,17 @@ def test_random_weights_train_on_synthetic_episodes_without_a_rollout():
 def test_a_rollout_is_needed_unless_the_episodes_are_synthetic():
     run = run_benchmark("--update-only")
     assert run.returncode == 2 and "--update-only needs --shape" in run.stderr
+
+
+def test_replies_of_real_lengths_are_played_and_trained_on():
+    run = run_benchmark("--shape", "0.5M", "--replies", "real", "--env", "sokoban", "--algorithms", "grpo", *SMALL_REAL)
+    assert run.returncode == 0, run.stderr
+    stages = table(run.stdout, "grpo: ")
+    assert stages["gen"][0] > 0 and stages["update_actor"][0] > 0
+    found = re.search(r"2 episodes of (\d+) tokens, (\d+) of them sampled", run.stdout)
+    assert found and int(found[1]) > int(found[2]) != 500
+
+
+def test_real_lengths_are_for_random_weights():
+    run = run_benchmark("--replies", "real")
+    assert run.returncode == 2 and "--replies real needs --shape" in run.stderr

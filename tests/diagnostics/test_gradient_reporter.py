@@ -249,3 +249,39 @@ def test_an_empty_training_step_is_analysed_on_the_separate_batch(tmp_path):
     assert row["rollout/empty_after_filter"] == row["grad_analysis/empty_after_filter"] == 1
     assert "grad_norm/all/task" not in row
     assert row["grad_norm_prefilter/all/sample_count"] == 15
+
+
+def test_an_analysis_says_how_far_it_has_come(tmp_path, monkeypatch):
+    said: list[str] = []
+    monkeypatch.setattr("ragen.tracking.tracker.Trackers.stage", lambda self, name: said.append(name))
+
+    def begin(self, total):
+        said.append(f"of {total}")
+        return lambda _: said.append("done")
+
+    monkeypatch.setattr("ragen.tracking.tracker.Trackers.begin_episodes", begin)
+    train(tmp_path, GRPO, EVERY_STEP, *SEPARATE, *REGULARIZED, "trainer.total_training_steps=1")
+    start = said.index("gradient_analysis")
+    told = [line for line in said[start:] if line != "done"]
+    assert told[:3] == ["gradient_analysis", "gradient_analysis rollout", "of 15"]
+    assert told[3] == "gradient_analysis scoring"
+    parts = [line for line in told[4:] if line.startswith("gradient_analysis")]
+    assert parts == ["gradient_analysis task", "gradient_analysis entropy", "gradient_analysis kl"]
+    for index in (i for i, line in enumerate(said) if line in parts):
+        total = int(said[index + 1].removeprefix("of "))
+        assert total > 0 and said[index + 2 : index + 2 + total] == ["done"] * total
+
+
+def test_short_samples_go_together_as_far_as_a_micro_batch_of_long_ones_would(tmp_path):
+    trainer = build_trainer(load_config("quickstart_bandit", [f"trainer.default_local_dir={tmp_path}"]))
+    actor = trainer.workers.actor
+    with trainer.running():
+        groups, _ = trainer.choose_groups(trainer.rollout(1))
+        batch = trainer.scorer(groups, kept_ratio=1.0, measured_seed=0)[0]
+        object.__setattr__(actor.config, "ppo_micro_batch_size_per_gpu", 1)
+        longest = 3 * max(batch.lengths)
+        alone, together = (
+            [micro.lengths for micro, _ in actor.passes(batch, longest=size)] for size in (None, longest)
+        )
+    assert all(len(lengths) == 1 for lengths in alone) and len(alone) == len(batch)
+    assert sum(map(len, together)) == len(batch) and len(together) <= len(batch) / 2

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from ragen.diagnostics.noise import Noise, cosine, length_factor, measure_noise
-from ragen.learners.gradients import SKETCH_SIZE, sketch_of
+from ragen.learners.gradients import SKETCH_SIZE, signs_of, sketch_of
 
 
 def folds_of(signal: torch.Tensor, noise: float, count: int) -> tuple[float, torch.Tensor, torch.Tensor]:
@@ -129,9 +129,10 @@ def test_sketches_keep_lengths_and_angles_and_add_up():
     generator = torch.Generator().manual_seed(0)
     first, second = torch.randn(2, 300_000, generator=generator)
     second = 0.6 * first + 0.8 * second
-    a, b = sketch_of(first, 7), sketch_of(second, 7)
+    signs = signs_of(first, 7)
+    a, b = sketch_of(first, signs), sketch_of(second, signs)
     assert a.shape == (SKETCH_SIZE,)
     assert a.norm().item() == pytest.approx(first.norm().item(), rel=0.05)
     assert cosine(a[None], b[None]) == pytest.approx(0.6, abs=0.06)
-    assert torch.allclose(sketch_of(first + second, 7), a + b, atol=1e-3)
-    assert torch.equal(sketch_of(first, 7), a) and not torch.equal(sketch_of(first, 8), a)
+    assert torch.allclose(sketch_of(first + second, signs), a + b, atol=1e-3)
+    assert torch.equal(signs_of(first, 7), signs) and not torch.equal(signs_of(first, 8), signs)

@@ -1,9 +1,16 @@
 """When a reply is over."""
 
+from functools import cache
+
 import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from ragen.engine.base import SamplingParams, StopReason
-from ragen.engine.stopping import StopRules
+from ragen.engine.stopping import StopRules, can_complete
+from ragen.modeling.load import load_tokenizer
+from ragen.models.resolve import resolve_model
 from tests.engine.requests import Letters
 
 
@@ -19,3 +26,43 @@ def test_the_quick_test_lets_no_end_pass():
     assert rules.reason(params, [5, 0, 1]) is StopReason.STOP_STRING
     assert rules.reason(params, [5, 2, 1]) is None
     assert rules.reason(params, [5, 5, 5, 5, 5]) is StopReason.LENGTH
+
+
+@pytest.mark.parametrize(
+    ("before", "last", "is_possible"),
+    [
+        ("think", ">", False),
+        ("answer", ">", True),
+        ("</", "answer>", True),
+        ("<answer", ">", False),
+        ("</answer", ">\n", True),
+        ("wer", "></", True),
+        ("x", "</answer> y", True),
+        (" ", ">", True),  # decoded alone it may have lost what stands before
+        ("\ufffd", ">", True),
+    ],
+)
+def test_the_token_before_tells_most_other_tags_apart(before, last, is_possible):
+    assert can_complete(before, last, ("</answer>",)) is is_possible
+
+
+def test_a_space_that_a_token_loses_when_it_stands_alone_hides_no_stop_string():
+    assert can_complete("x", ">", ("x >",))
+
+
+@cache
+def tokenizer():
+    return load_tokenizer(resolve_model("tiny", env_types=["sokoban"]))
+
+
+TEXTS = st.lists(st.sampled_from(["</answer>", "<answer>", "</think>", "answer", ">", "</", " ", "Up", "é", "\n"]))
+
+
+@settings(max_examples=200, deadline=None)
+@given(texts=TEXTS, tokens=st.lists(st.integers(min_value=0, max_value=120), max_size=5))
+def test_replies_end_where_the_text_of_all_their_tokens_says(texts, tokens):
+    ids = tokens + tokenizer().encode("".join(texts), add_special_tokens=False)
+    rules, params = StopRules(tokenizer()), SamplingParams(max_tokens=10**6, stop_strings=("</answer>",))
+    for end in range(1, len(ids) + 1):
+        plain = tokenizer().decode(ids[:end]).count("</answer>") > tokenizer().decode(ids[: end - 1]).count("</answer>")
+        assert (rules.reason(params, ids[:end]) is StopReason.STOP_STRING) == plain

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from ragen.config.schema import LoraConfig
-from ragen.learners.cross_scoring import cross_logprobs, distinct
+from ragen.learners.cross_scoring import blocks, cross_logprobs, distinct
 from ragen.modeling.load import load_model
 from ragen.modeling.lora import add_adapter
 from ragen.models.resolve import resolve_model
@@ -48,7 +48,7 @@ def test_the_embedded_model_at_the_length_of_real_prompts():
     torch.testing.assert_close(sums, one_at_a_time(model, prompts, continuations), atol=1e-4, rtol=1e-6)
 
 
-@pytest.mark.parametrize("limit", ["learners.cross_scoring.MAX_TOKENS", "modeling.attention.shared_prompt.MAX_SCORES"])
+@pytest.mark.parametrize("limit", ["learners.cross_scoring.MAX_TOKENS", "modeling.attention.padded.MAX_PAIRS"])
 def test_small_pieces_give_the_same_matrix(limit, monkeypatch):
     model = random_model("gemma2_soft_cap")
     whole, _ = cross_logprobs(model, PROMPTS, CONTINUATIONS, micro_batch_size=128)
@@ -87,9 +87,39 @@ def test_equal_prompts_and_equal_continuations_are_scored_once():
     prompts, continuations = [[3, 4, 5], [6, 7], [3, 4, 5]], [[8, 9, 10], [8, 9, 10], [11]]
     sums, _ = cross_logprobs(model, prompts, continuations, micro_batch_size=128)
     hook.remove()
-    assert read == [3 + 2, 2 + 2]  # the prompt, and both continuations without their last tokens
+    assert read == [3 + 4 + 2 + 4]  # one pass: each prompt once, and two continuations of three tokens and one
     assert torch.equal(sums[:, 0], sums[:, 2]) and torch.equal(sums[0], sums[1])
     torch.testing.assert_close(sums, one_at_a_time(model, prompts, continuations), atol=1e-4, rtol=1e-5)
+
+
+def test_one_pass_takes_many_prompts_and_reads_what_they_share_once():
+    model = random_model("qwen2")
+    read: list[int] = []
+    hook = model.base_model.embed_tokens.register_forward_hook(lambda _, inputs, __: read.append(inputs[0].numel()))
+    (begin, *ends), continuations = sequences(20, 4, 5, seed=5), [[8, 9, 10, 11], [8, 9, 12], [13, 14]]
+    prompts = [begin + end for end in ends]
+    sums, _ = cross_logprobs(model, prompts, continuations, micro_batch_size=128)
+    hook.remove()
+    num_pairs = sum(len(prompt) + len(each) for prompt in prompts for each in continuations)
+    num_trie = len(begin) + sum(len(end) + 4 + 1 + 2 for end in ends)  # 8, 9 stand once after each prompt
+    assert read == [num_trie] and num_trie < num_pairs / 3
+    torch.testing.assert_close(sums, one_at_a_time(model, prompts, continuations), atol=1e-4, rtol=1e-5)
+
+
+def test_blocks_hold_every_pair_once_within_their_tokens(monkeypatch):
+    monkeypatch.setattr("ragen.learners.cross_scoring.MAX_TOKENS", 40)
+    rows, columns = ([tuple(ids) for ids in found] for found in (CONTINUATIONS, PROMPTS))
+    found = list(blocks(rows, columns, micro_batch_size=3))
+    pairs = [(i, j) for block in found for i in block.rows for j in block.columns]
+    assert sorted(pairs) == list(product(range(5), range(4)))
+    for block in found:
+        num_tokens = sum(len(columns[j]) + sum(len(rows[i]) for i in block.rows) for j in block.columns)
+        assert len(block.rows) <= 3 and num_tokens <= 40
+
+
+def test_a_rank_without_prompts_has_no_columns():
+    sums, lengths = cross_logprobs(random_model("qwen2"), [], CONTINUATIONS, micro_batch_size=128)
+    assert sums.shape == (5, 0) and lengths.tolist() == [4, 1, 9, 2, 1]
 
 
 def test_distinct_items_keep_their_order():

@@ -380,3 +380,29 @@ class RecordingHandler(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         self.said.append(record.getMessage())
+
+
+def test_a_prompt_that_was_encoded_before_is_not_encoded_again_and_its_list_is_the_callers_own(monkeypatch):
+    chat = Chat(family_tokenizer("qwen2.5"), forced_prefix="<think>")
+    first, next_ids = chat.start("be brief", "hi"), chat.append([5], "more")
+    first.append(-1), next_ids.append(-1)
+    monkeypatch.setattr(chat, "_encode", lambda text: pytest.fail("encoded again"))
+    assert chat.start("be brief", "hi") == first[:-1] and chat.append([5], "more") == next_ids[:-1]
+
+
+def test_prompts_are_remembered_apart_by_whatever_they_depend_on():
+    chat, fresh = (Chat(family_tokenizer("qwen2.5"), forced_prefix="<think>") for _ in range(2))
+    end = chat.end_of_turn_id
+    for reply in ([5], [5, end]):
+        for message in ("more", "less"):
+            assert chat.append(reply, message) == chat.append(reply, message) == fresh.append(reply, message)
+            fresh._known.clear()
+    assert chat.append([5], "more") != chat.append([5, end], "more")
+
+
+def test_no_more_prompts_are_remembered_than_allowed(monkeypatch):
+    monkeypatch.setattr("ragen.llm_agent.chat.MAX_KNOWN", 3)
+    chat = Chat(family_tokenizer("qwen2.5"), forced_prefix="<think>")
+    for number in range(10):
+        chat.append([5], f"question {number}")
+        assert len(chat._known) <= 3

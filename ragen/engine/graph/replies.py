@@ -116,8 +116,11 @@ class ReplyTable:
         for slot in slots[may_end].tolist():
             session = self.sessions[slot]
             assert session is not None and session.reply is not None
-            reply = session.reply
-            tokens, *bits = self._drawn[:, slot, : self._seen[slot]]
+            reply, count = session.reply, int(self._seen[slot])
+            last_two = self._drawn[0, slot, max(0, count - 2) : count].tolist()
+            if count < self._limit[slot] and not self.rules.may_stop(reply.request.params, last_two):
+                continue
+            tokens, *bits = self._drawn[:, slot, :count]
             reply.token_ids = tokens.tolist()
             reason = self.rules.reason(reply.request.params, reply.token_ids)
             if reason is not None:
