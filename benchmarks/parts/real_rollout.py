@@ -165,7 +165,6 @@ def real_row(name: str, title: str, make: Callable[[], RealPlayers], repeats: in
     """A row of the table: the best of some rollouts, and what the first one and the loading took."""
     started = time.perf_counter()
     players = make()
-    getattr(players.engine, "wait_until_ready", lambda: None)()
     loading = time.perf_counter() - started
     first, *later = [players.play(noise_seed=number) for number in range(repeats + 1)]
     players.close()

@@ -31,14 +31,3 @@ def test_replies_equal_those_of_the_plain_engine_over_two_turns(family):
             assert completion.entropies == pytest.approx(expected[number].entropies, abs=1e-4)
             contexts[number] = [*contexts[number], *completion.token_ids, 4, 5]
     assert engine.num_prefilled == plain.num_prefilled
-
-
-def test_warming_up_changes_no_reply():
-    model = wide("qwen2")
-    engine, plain = GraphEngine(model, max_num_seqs=4, max_num_batched_tokens=48), NativeEngine(model)
-    requests = [request(0, prompt(5), seed=1, max_tokens=3), request(1, prompt(20, seed=1), seed=2, max_tokens=3)]
-    expected = run(plain, requests)
-    engine.runner.warm_up()
-    done = run(engine, requests)
-    assert {s: c.token_ids for s, c in done.items()} == {s: c.token_ids for s, c in expected.items()}
-    assert not engine.runner.attention.counters.any()

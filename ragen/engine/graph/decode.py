@@ -127,7 +127,9 @@ class Runner:
         assert size is not None, f"{len(slots)} slots are more than there are"
         key = ("decode", size, size)
         if key not in self._passes:
-            self._passes[key] = self._captured(self._no_slots(size), self._results(size), self._decode)
+            inputs = torch.full((size,), -1, dtype=torch.int64, device=self.device)
+            out = torch.empty(3, size, dtype=torch.int32, device=self.device)
+            self._passes[key] = self._captured(inputs, out, self._decode)
             is_new = True
         chosen = self._passes[key]
         if is_new:
@@ -155,8 +157,8 @@ class Runner:
             key = ("prefill", size, rows)
             if key not in self._passes:
                 self._passes[key] = self._captured(
-                    self._no_prompts(size, rows),
-                    self._results(rows),
+                    self._send(np.concatenate([np.zeros(len(inputs) - 2 * rows), np.full(rows, -1), np.zeros(rows)])),
+                    torch.empty(3, rows, dtype=torch.int32, device=self.device),
                     lambda inputs, out: self._prefill(inputs, out, num_tokens=size),
                 )
             chosen = self._passes[key]
@@ -164,39 +166,12 @@ class Runner:
             chosen.run()
             out = chosen.out
         else:
-            out = self._results(rows)
+            out = torch.empty(3, rows, dtype=torch.int32, device=self.device)
             self._prefill(self._send(inputs), out, num_tokens=size)
         if truncated:
             counts = np.zeros(num_samples, dtype=np.int64)
             self._draw_truncated(self.logits[:num_samples], out, batch.samples[:, 0], truncated, counts)
         return out
-
-    @torch.inference_mode()
-    def warm_up(self) -> None:
-        """Run each pass that may be captured once, for no session: kernels are compiled, and libraries choose theirs.
-
-        What is left of a capture is then short. Nothing else may run meanwhile: passes share their scratch memory.
-        """
-        with torch.cuda.stream(self._stream):  # that of the captures, which takes the memory over
-            for size in self.ladder:
-                self._decode(self._no_slots(size), self._results(size))
-            for size in (*self.prompt_ladder, self.pass_tokens):
-                for rows in sorted({self._prompt_rows(size, 1), self._prompt_rows(size, size)}):
-                    self._prefill(self._no_prompts(size, rows), self._results(rows), num_tokens=size)
-        if self._stream is not None:
-            self._stream.synchronize()
-
-    def _no_slots(self, size: int) -> Tensor:
-        """The input of a decode pass that serves no session."""
-        return torch.full((size,), -1, dtype=torch.int64, device=self.device)
-
-    def _no_prompts(self, size: int, rows: int) -> Tensor:
-        """The input of a pass over no prompt, as `prefill` puts it together."""
-        num_zeros = size + 3 * size // BLOCK
-        return self._send(np.concatenate([np.zeros(num_zeros), np.full(rows, -1), np.zeros(rows)]))
-
-    def _results(self, rows: int) -> Tensor:
-        return torch.empty(3, rows, dtype=torch.int32, device=self.device)
 
     def _prompt_rung(self, num_tokens: int, num_samples: int) -> int:
         """Tokens of the graph that is to take a prompt batch; 0 if none is."""

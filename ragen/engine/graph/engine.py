@@ -9,10 +9,8 @@ Tested in tests/engine/test_graph_engine_interpreted.py and, on a GPU, in tests/
 
 from __future__ import annotations
 
-import sys
 from collections import deque
 from collections.abc import Sequence
-from threading import Thread
 from typing import Any
 
 import numpy as np
@@ -44,11 +42,7 @@ class GraphEngine(SessionEngine):
         super().__init__(**sizes)
         self.model, self.free_cache = model, free_cache
         self.max_num_batched_tokens = max(BLOCK, self.max_num_batched_tokens // BLOCK * BLOCK)
-        self._warming: Thread | None = None
         self._make_runner()
-        if self.runner.use_graphs:
-            self._warming = Thread(target=self._warm_up, name="warm up kernels")
-            self._warming.start()
         rules = StopRules(tokenizer, vocab=len(self.runner.decoder.head))
         self.replies = ReplyTable(self.max_num_seqs, rules)
         self._pending: deque[Launch] = deque()
@@ -70,24 +64,9 @@ class GraphEngine(SessionEngine):
         self.pages = PageTables(self.runner.pages, page_tokens=PAGE)
         self._addresses = weight_addresses(self.model)
 
-    def _warm_up(self) -> None:
-        """Compile kernels beside whatever the process does until its first rollout: load other models, mostly."""
-        try:
-            with torch.cuda.device(self.runner.device):
-                self.runner.warm_up()
-        except Exception as error:  # what fails here is tried again, and raised, where it is needed
-            print(f"warning: kernels are compiled in the first rollout: {error}", file=sys.stderr, flush=True)
-
-    def wait_until_ready(self) -> None:
-        """Wait for the kernels; passes must not run before."""
-        if self._warming is not None:
-            self._warming.join()
-            self._warming = None
-
     @torch.inference_mode()
     def step(self) -> list[Completion]:
         """Launch what can be computed next and return the replies that turn out to be finished."""
-        self.wait_until_ready()
         is_busy = self._prefill_queue()
         is_busy |= self._decode()
         finished: list[Completion] = []
@@ -103,7 +82,6 @@ class GraphEngine(SessionEngine):
             self.replies.close(session.slot)
 
     def close(self) -> None:
-        self.wait_until_ready()
         super().close()
         self._pending.clear()
         self._batch = None
