@@ -137,7 +137,7 @@ class Engine:
         return {}
 
     def metrics(self) -> Metrics:
-        """What the engine counted since it was last asked, for the log."""
+        """What the engine counted in the last rollout that ended, for the log."""
         return {}
 
     def follow(self) -> bool:

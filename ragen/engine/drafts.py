@@ -37,7 +37,7 @@ PAUSE = 64
 
 @dataclass(slots=True)
 class DraftCounts:
-    """What became of drafts since the counts were last reported."""
+    """What became of drafts in a rollout."""
 
     launches: int = 0
     """All launches that decoded."""

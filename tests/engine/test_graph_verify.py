@@ -8,11 +8,10 @@ import pytest
 from tests.modeling.kernels.interpreter import CPU_ONLY  # isort: skip  # chooses it
 
 from ragen.engine.base import StopReason
-from ragen.engine.drafts import NONE, NUM_TRIALS
+from ragen.engine.drafts import NONE
 from ragen.engine.graph.engine import GraphEngine
-from ragen.engine.graph.verify import columns
 from ragen.engine.native.engine import NativeEngine
-from tests.engine.families import wide
+from tests.engine.families import VOCAB, wide
 from tests.engine.requests import Letters, prompt, request, run
 
 pytestmark = [CPU_ONLY, pytest.mark.slow]
@@ -22,27 +21,30 @@ class Oracle:
     """Drafts from replies that are known, with a wrong token here and there; the rest of the engine is the real one."""
 
     def __init__(self, engine: GraphEngine, replies: dict[int, list[int]], wrong: int = 0) -> None:
-        self.engine, self.replies, self.wrong = engine, replies, wrong
-        self.num_checked = 0
+        assert engine.index is not None
+        self.table, self.replies, self.wrong = engine.replies, replies, wrong
         engine.judge.count = lambda **_: None  # type: ignore[method-assign]
-        engine.replies.propose = self.propose  # type: ignore[method-assign]
+        engine.index.propose = self.propose  # type: ignore[method-assign]
 
     def propose(self, slots: np.ndarray, most: int) -> np.ndarray:
-        table, drafts = self.engine.replies, np.full((len(slots), most), NONE)
+        drafts = np.full((len(slots), most), NONE)
         for row, slot in zip(drafts, slots.tolist(), strict=True):
-            session = table.sessions[slot]
+            session = self.table.sessions[slot]
             assert session is not None
-            seen = int(table._seen[slot])
-            known = self.replies[session.name][seen : session.request.params.max_tokens - 1][:most]
+            seen = int(self.table._seen[slot])
+            known = self.replies[session.name][seen : seen + most]
             row[: len(known)] = known
             if self.wrong and len(known) >= self.wrong:
-                row[self.wrong - 1] = (row[self.wrong - 1] + 1) % 97
-        self.num_checked += int((drafts != NONE).sum())
+                row[self.wrong - 1] = (row[self.wrong - 1] + 1) % VOCAB
         return drafts
 
 
 def plain_replies(model, requests):
     return run(NativeEngine(model, Letters()), requests)
+
+
+def tokens_of(done) -> dict[int, list[int]]:
+    return {session: completion.token_ids for session, completion in done.items()}
 
 
 def assert_same(done, expected) -> None:
@@ -58,14 +60,91 @@ def assert_same(done, expected) -> None:
 def test_drafts_change_the_number_of_launches_and_nothing_else(family, wrong):
     model = wide(family)
     contexts = {0: prompt(5), 1: prompt(61, seed=1), 2: prompt(61, seed=1)}  # replies cross the end of a page
-    requests = [
-        request(s, ids, seed=s, temperature=(1.0, 0.7, 0.0)[s], max_tokens=14) for s, ids in contexts.items()
-    ]
+    requests = [request(s, ids, seed=s, temperature=(1.0, 0.7, 0.0)[s], max_tokens=14) for s, ids in contexts.items()]
     expected = plain_replies(model, requests)
     engine = GraphEngine(model, max_num_seqs=4)
-    oracle = Oracle(engine, {s: completion.token_ids for s, completion in expected.items()}, wrong)
+    Oracle(engine, tokens_of(expected), wrong)
     assert_same(run(engine, requests), expected)
-    assert oracle.num_checked > 20
     # The first token comes with the prompt. Right drafts: 8 more with one launch and 5 with the next.
     assert engine.counts.launches == (5 if wrong else 2)
     assert engine.counts.accepted == (engine.counts.drafted if not wrong else 3 * (13 - 5))
+
+
+def test_a_stop_or_the_limit_inside_a_draft_ends_a_reply_and_the_next_turn_is_right():
+    model = wide("qwen2")
+    contexts = {0: prompt(5), 1: prompt(7, seed=1), 2: prompt(7, seed=1)}
+    free = plain_replies(model, [request(s, ids, seed=s, max_tokens=14) for s, ids in contexts.items()])
+    stops = {0: (free[0].token_ids[4],), 1: (), 2: ()}
+    string = Letters().decode(free[2].token_ids[3:5])[-2:]
+    plain, engine = NativeEngine(model, Letters()), GraphEngine(model, Letters(), max_num_seqs=4)
+    Oracle(engine, tokens_of(free))
+    requests = [
+        request(
+            s,
+            ids,
+            seed=s,
+            max_tokens=(14, 6, 14)[s],
+            stop_token_ids=stops[s],
+            stop_strings=(string,) if s == 2 else (),
+        )
+        for s, ids in contexts.items()
+    ]
+    expected = run(plain, requests)
+    assert [expected[s].stop_reason for s in range(3)] == [
+        StopReason.STOP_TOKEN,
+        StopReason.LENGTH,
+        StopReason.STOP_STRING,
+    ]
+    done = run(engine, requests)
+    assert_same(done, expected)
+    assert engine.counts.accepted > 0
+    again = [request(s, [*ids, *done[s].token_ids, 4, 5], seed=9 + s, max_tokens=3) for s, ids in contexts.items()]
+    assert_same(run(engine, again), run(plain, again))
+    assert engine.num_prefilled == plain.num_prefilled
+
+
+def test_a_session_released_during_a_check_leaves_the_others_alone():
+    model = wide("qwen2")
+    requests = [request(s, prompt(5 + s, seed=s), seed=s, max_tokens=12) for s in range(3)]
+    expected = plain_replies(model, requests)
+    engine = GraphEngine(model, max_num_seqs=2)  # the third waits, and takes over the slot
+    Oracle(engine, tokens_of(expected), wrong=2)
+    for each in requests:
+        engine.submit(each)
+    engine.step()
+    assert engine._pending[0].is_check
+    engine.release(0)
+    done = {}
+    while len(done) < 2:
+        done |= {completion.session: completion for completion in engine.step()}
+    assert_same(done, {1: expected[1], 2: expected[2]})
+    engine.release(1)
+    engine.release(2)
+    assert engine.runner.pages.num_held == 0
+
+
+def test_truncated_replies_are_decoded_without_drafts():
+    model = wide("qwen2")
+    requests = [request(0, prompt(5), seed=1, top_k=5), request(1, prompt(5, seed=1), seed=2)]
+    expected = plain_replies(model, requests)
+    engine = GraphEngine(model, max_num_seqs=2)
+    Oracle(engine, tokens_of(expected))
+    assert_same(run(engine, requests), expected)
+    assert engine.counts.checks == 0
+
+
+def test_what_a_sibling_said_is_drafted_and_every_rollout_starts_from_the_same_state():
+    model = wide("qwen2")
+    first, second = (request(s, prompt(9), seed=s, temperature=0.0, max_tokens=16) for s in range(2))
+    plain = GraphEngine(model, max_num_seqs=2, drafts=False)
+    expected = run(plain, [first]) | run(plain, [second])
+    engine = GraphEngine(model, max_num_seqs=2)
+    numbers = []
+    for _ in range(2):
+        assert_same(run(engine, [first]) | run(engine, [second]), expected)
+        engine.end_rollout()
+        numbers.append(engine.metrics())
+    assert plain.counts.checks == 0
+    assert numbers[0] == numbers[1]
+    assert numbers[0]["rollout/draft_tokens_per_launch"] > 1.5
+    assert numbers[0]["rollout/decode_launches"] < 2 * 15

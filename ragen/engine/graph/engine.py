@@ -49,7 +49,8 @@ class GraphEngine(SessionEngine):
         replies are open. `sizes` are those of `SessionEngine`."""
         super().__init__(**sizes)
         self.index = SuffixIndex(self.max_num_seqs) if drafts else None
-        self.judge, self.counts = Judge(), DraftCounts()
+        self.judge = Judge()
+        self.counts, self.last_counts = DraftCounts(), DraftCounts()  # of this rollout, and of the last that ended
         self.model, self.free_cache = model, free_cache
         self.max_num_batched_tokens = max(BLOCK, self.max_num_batched_tokens // BLOCK * BLOCK)
         self._make_runner()
@@ -99,8 +100,7 @@ class GraphEngine(SessionEngine):
             self.replies.close(session.slot)
 
     def metrics(self) -> Metrics:
-        metrics, self.counts = self.counts.metrics(), DraftCounts()
-        return metrics
+        return self.last_counts.metrics()
 
     def close(self) -> None:
         super().close()
@@ -108,6 +108,7 @@ class GraphEngine(SessionEngine):
         self._batch = None
         self.replies.clear()
         self.judge.reset()
+        self.counts, self.last_counts = DraftCounts(), self.counts
         if self.index is not None:
             self.index.clear()
         self.pages.clear(free_memory=self.free_cache)

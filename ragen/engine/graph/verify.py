@@ -84,9 +84,7 @@ class VerifyingRunner(Runner):
         accept(ids, slots, self.state, out, width=attention.width)
 
 
-def _inputs(
-    slots: np.ndarray, tokens: np.ndarray, drafts: np.ndarray, positions: np.ndarray, size: int
-) -> np.ndarray:
+def _inputs(slots: np.ndarray, tokens: np.ndarray, drafts: np.ndarray, positions: np.ndarray, size: int) -> np.ndarray:
     """What a pass for `size` sessions reads: token ids and slots by row, and slot, position and tokens by session."""
     count, width = len(slots), drafts.shape[1] + 1
     is_draft = drafts != NONE
