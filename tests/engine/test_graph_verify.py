@@ -62,7 +62,7 @@ def test_drafts_change_the_number_of_launches_and_nothing_else(family, wrong):
     contexts = {0: prompt(5), 1: prompt(61, seed=1), 2: prompt(61, seed=1)}  # replies cross the end of a page
     requests = [request(s, ids, seed=s, temperature=(1.0, 0.7, 0.0)[s], max_tokens=14) for s, ids in contexts.items()]
     expected = plain_replies(model, requests)
-    engine = GraphEngine(model, max_num_seqs=4)
+    engine = GraphEngine(model, max_num_seqs=3, max_model_len=128)
     Oracle(engine, tokens_of(expected), wrong)
     assert_same(run(engine, requests), expected)
     # The first token comes with the prompt. Right drafts: 8 more with one launch and 5 with the next.
@@ -76,7 +76,7 @@ def test_a_stop_or_the_limit_inside_a_draft_ends_a_reply_and_the_next_turn_is_ri
     free = plain_replies(model, [request(s, ids, seed=s, max_tokens=14) for s, ids in contexts.items()])
     stops = {0: (free[0].token_ids[4],), 1: (), 2: ()}
     string = Letters().decode(free[2].token_ids[3:5])[-2:]
-    plain, engine = NativeEngine(model, Letters()), GraphEngine(model, Letters(), max_num_seqs=4)
+    plain, engine = NativeEngine(model, Letters()), GraphEngine(model, Letters(), max_num_seqs=3, max_model_len=128)
     Oracle(engine, tokens_of(free))
     requests = [
         request(
@@ -107,7 +107,7 @@ def test_a_session_released_during_a_check_leaves_the_others_alone():
     model = wide("qwen2")
     requests = [request(s, prompt(5 + s, seed=s), seed=s, max_tokens=12) for s in range(3)]
     expected = plain_replies(model, requests)
-    engine = GraphEngine(model, max_num_seqs=2)  # the third waits, and takes over the slot
+    engine = GraphEngine(model, max_num_seqs=2, max_model_len=128)  # the third waits, and takes over the slot
     Oracle(engine, tokens_of(expected), wrong=2)
     for each in requests:
         engine.submit(each)
@@ -127,7 +127,7 @@ def test_truncated_replies_are_decoded_without_drafts():
     model = wide("qwen2")
     requests = [request(0, prompt(5), seed=1, top_k=5), request(1, prompt(5, seed=1), seed=2)]
     expected = plain_replies(model, requests)
-    engine = GraphEngine(model, max_num_seqs=2)
+    engine = GraphEngine(model, max_num_seqs=2, max_model_len=128)
     Oracle(engine, tokens_of(expected))
     assert_same(run(engine, requests), expected)
     assert engine.counts.checks == 0
@@ -136,9 +136,9 @@ def test_truncated_replies_are_decoded_without_drafts():
 def test_what_a_sibling_said_is_drafted_and_every_rollout_starts_from_the_same_state():
     model = wide("qwen2")
     first, second = (request(s, prompt(9), seed=s, temperature=0.0, max_tokens=16) for s in range(2))
-    plain = GraphEngine(model, max_num_seqs=2, drafts=False)
+    plain = GraphEngine(model, max_num_seqs=2, max_model_len=128, drafts=False)
     expected = run(plain, [first]) | run(plain, [second])
-    engine = GraphEngine(model, max_num_seqs=2)
+    engine = GraphEngine(model, max_num_seqs=2, max_model_len=128)
     numbers = []
     for _ in range(2):
         assert_same(run(engine, [first]) | run(engine, [second]), expected)

@@ -70,7 +70,7 @@ class ReplyTable:
         self._rule = np.zeros(num_slots, dtype=np.int64)
         self._num_prompt = np.zeros(num_slots, dtype=np.int64)
         self._is_truncated = np.zeros(num_slots, dtype=bool)
-        self._drawn = np.zeros((3, num_slots, 0), dtype=np.int32)
+        self._drawn: np.ndarray = np.zeros((3, num_slots, 0), dtype=np.int32)
         """[3, slots, longest] The open replies so far, as in `Launch.results`."""
 
     def open(self, sessions: Sequence[Session]) -> None:

@@ -95,7 +95,7 @@ class VerifyAttention:
     def __init__(self, paged: PagedAttention, *, sessions: int, width: int) -> None:
         self.paged, self.width = paged, width
         self.group_rows = max(16 // width, triton.next_power_of_2(paged.heads // paged.kv_heads))
-        self.splits = paged.num_splits(sessions)
+        self.splits = min(paged.num_splits(sessions), triton.cdiv(len(paged.cos), PAGE))  # no more than pages
         device = paged.cos.device
         rows = sessions * paged.kv_heads * self.splits * width * self.group_rows
         self.partial = torch.empty(rows * paged.dim, dtype=torch.float32, device=device)
