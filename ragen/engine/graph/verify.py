@@ -38,6 +38,8 @@ class VerifyingRunner(Runner):
         """`options` are those of `Runner`."""
         super().__init__(model, **options)
         self.verify_ladder = [size for size in self.ladder if size <= MOST_SESSIONS]
+        self._attentions: dict[int, VerifyAttention] = {}
+        """By sessions of a pass; a captured graph reads their buffers, and does not keep them."""
         rows = max(columns(size) * size for size in self.verify_ladder)
         is_enough = len(self.logits) >= rows
         self._verify_logits = self.logits if is_enough else self.logits.new_empty(rows, self.logits.shape[1])
@@ -60,6 +62,7 @@ class VerifyingRunner(Runner):
         key = ("verify", size, width)
         if key not in self._passes:
             attention = VerifyAttention(self.attention, sessions=size, width=width)
+            self._attentions[size] = attention
             self._passes[key] = self._captured(
                 self._send(_inputs(np.full(0, 0), np.full(0, 0), np.zeros((0, width - 1)), np.full(0, 0), size)),
                 torch.zeros(4, size * width, dtype=torch.int32, device=self.device),
