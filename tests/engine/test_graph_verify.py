@@ -135,16 +135,22 @@ def test_truncated_replies_are_decoded_without_drafts():
 
 def test_what_a_sibling_said_is_drafted_and_every_rollout_starts_from_the_same_state():
     model = wide("qwen2")
-    first, second = (request(s, prompt(9), seed=s, temperature=0.0, max_tokens=16) for s in range(2))
-    plain = GraphEngine(model, max_num_seqs=2, max_model_len=128, drafts=False)
-    expected = run(plain, [first]) | run(plain, [second])
-    engine = GraphEngine(model, max_num_seqs=2, max_model_len=128)
+    first, second = (request(s, prompt(9), seed=s, temperature=0.0, max_tokens=8) for s in range(2))
+    expected = plain_replies(model, [first, second])
+    engine = GraphEngine(model, max_num_seqs=1, max_model_len=64)
     numbers = []
     for _ in range(2):
         assert_same(run(engine, [first]) | run(engine, [second]), expected)
         engine.end_rollout()
         numbers.append(engine.metrics())
-    assert plain.counts.checks == 0
     assert numbers[0] == numbers[1]
-    assert numbers[0]["rollout/draft_tokens_per_launch"] > 1.5
-    assert numbers[0]["rollout/decode_launches"] < 2 * 15
+    assert numbers[0]["rollout/draft_acceptance"] > 0.5
+    assert numbers[0]["rollout/decode_launches"] < 2 * 7
+
+
+def test_without_drafts_there_is_no_index_and_nothing_is_logged():
+    engine = GraphEngine(wide("qwen2"), max_num_seqs=1, max_model_len=64, drafts=False)
+    run(engine, [request(0, prompt(3), max_tokens=2)])
+    engine.end_rollout()
+    assert engine.index is None
+    assert engine.metrics() == {}
