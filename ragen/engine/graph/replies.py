@@ -70,14 +70,16 @@ class ReplyTable:
         self._rule = np.zeros(num_slots, dtype=np.int64)
         self._num_prompt = np.zeros(num_slots, dtype=np.int64)
         self._is_truncated = np.zeros(num_slots, dtype=bool)
-        self._drawn: np.ndarray = np.zeros((3, num_slots, 0), dtype=np.int32)
+        self._drawn = np.zeros((3, num_slots, 0), dtype=np.int32)
         """[3, slots, longest] The open replies so far, as in `Launch.results`."""
 
     def open(self, sessions: Sequence[Session]) -> None:
         """Their replies begin."""
         longest = max((session.request.params.max_tokens for session in sessions), default=0)
         if longest > self._drawn.shape[2]:
-            self._drawn = np.pad(self._drawn, ((0, 0), (0, 0), (0, longest - self._drawn.shape[2])))
+            wider = np.zeros((*self._drawn.shape[:2], longest), dtype=np.int32)
+            wider[:, :, : self._drawn.shape[2]] = self._drawn
+            self._drawn = wider
         for session in sessions:
             params, slot = session.request.params, session.slot
             self.sessions[slot] = session
