@@ -180,6 +180,9 @@ class RolloutConfig(SamplingConfig):
     tensor_model_parallel_size: Annotated[Count, "GPUs that share one copy of the model in vLLM."]
     enforce_eager: Annotated[bool, "Decode without CUDA graphs."]
     free_cache_engine: Annotated[bool, "Free the engine's cache while the model trains."]
+    drafts: Annotated[
+        bool, "While few replies are open, guess and check several tokens in one launch; with CUDA graphs only."
+    ]
     canary_bound: Annotated[
         Positive | None,
         "Largest mean |vLLM - trainer| log-prob of a fixed text after a weight sync; null: 1e-4, in bfloat16 0.2.",

@@ -136,6 +136,10 @@ class Engine:
         """The trained weights changed: an engine with a copy of its own takes them over."""
         return {}
 
+    def metrics(self) -> Metrics:
+        """What the engine counted in the last rollout that ended, for the log."""
+        return {}
+
     def follow(self) -> bool:
         """Take part in a rollout that another process leads; False where this process plays itself."""
         return False

@@ -58,5 +58,8 @@ class SharedEngine(Engine):
     def load_weights(self, weights: Weights, score: Score) -> Metrics:
         return self.engine.load_weights(weights, score)
 
+    def metrics(self) -> Metrics:
+        return self.engine.metrics()
+
     def close(self) -> None:
         self.engine.close()

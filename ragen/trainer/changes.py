@@ -59,6 +59,7 @@ MAY_CHANGE = (
     "actor_rollout_ref.rollout.tensor_model_parallel_size",
     "actor_rollout_ref.rollout.enforce_eager",
     "actor_rollout_ref.rollout.free_cache_engine",
+    "actor_rollout_ref.rollout.drafts",
     "actor_rollout_ref.rollout.max_num_*",
 )
 """Keys, as patterns, that may differ between the command that wrote a checkpoint and the one that continues from it."""

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from ragen.cli import main as ragen
+from ragen.engine.drafts import DraftCounts
 from ragen.sft.command import run_sft
 from ragen.sft.config import load_sft
 from ragen.tracking import names
@@ -81,6 +82,7 @@ STOPS = {
 
 ELSEWHERE = {
     "rollout/canary_logprob_diff": "vLLM logs it: tests/vllm",
+    **dict.fromkeys(DraftCounts(checks=1).metrics(), "the graph engine logs it: tests/engine/test_graph_verify.py"),
     "<rollout>/<tag>/<info>": "an environment of one's own reports it",
 }
 """Lines that no run here can log, and who does."""

@@ -4,6 +4,9 @@ The host never waits for the token it needs next: state lives on the GPU, a step
 conditions are checked LAG launches behind. What a reply drew past its end is thrown away. Sessions keep the pages of
 their cache from turn to turn; sessions that start with the same prompt share its pages.
 
+While few replies are open, a launch takes as long for eight tokens of each as for one. Then the host does wait: it
+drafts what each reply may say next (ragen/engine/drafts.py) and launches a check of all drafts at once (verify.py).
+
 Tested in tests/engine/test_graph_engine_interpreted.py and, on a GPU, in tests/gpu/test_engine_cuda.py.
 """
 
@@ -17,16 +20,18 @@ import numpy as np
 import torch
 
 from ragen.engine.base import Completion, Request
-from ragen.engine.graph.decode import Runner
+from ragen.engine.drafts import NONE, DraftCounts, Judge, SuffixIndex
 from ragen.engine.graph.fused import unsupported_reason, weight_addresses
 from ragen.engine.graph.pages import PageTables
 from ragen.engine.graph.prompts import Piece, plan, prompt_batch
 from ragen.engine.graph.replies import Launch, ReplyTable
+from ragen.engine.graph.verify import VerifyingRunner
 from ragen.engine.sessions import Group, Session, SessionEngine, by_new_prompt
 from ragen.engine.stopping import StopRules
 from ragen.errors import EngineError
 from ragen.modeling.kernels.attention import BLOCK
 from ragen.modeling.kernels.session import PAGE
+from ragen.types import Metrics
 
 LAG = 3
 """Launches the host may be behind the GPU; fixed, so that batches do not depend on timing."""
@@ -37,14 +42,20 @@ class GraphEngine(SessionEngine):
 
     patience = 4  # each prefill holds up all replies that are being written
 
-    def __init__(self, model: Any, tokenizer: Any = None, *, free_cache: bool = True, **sizes: int) -> None:
-        """`free_cache`: memory goes at the end of a rollout. `sizes` are those of `SessionEngine`."""
+    def __init__(
+        self, model: Any, tokenizer: Any = None, *, free_cache: bool = True, drafts: bool = True, **sizes: int
+    ) -> None:
+        """`free_cache`: memory goes at the end of a rollout. `drafts`: several tokens are drawn at once while few
+        replies are open. `sizes` are those of `SessionEngine`."""
         super().__init__(**sizes)
+        self.index = SuffixIndex(self.max_num_seqs) if drafts else None
+        self.judge = Judge()
+        self.counts, self.last_counts = DraftCounts(), DraftCounts()  # of this rollout, and of the last that ended
         self.model, self.free_cache = model, free_cache
         self.max_num_batched_tokens = max(BLOCK, self.max_num_batched_tokens // BLOCK * BLOCK)
         self._make_runner()
         rules = StopRules(tokenizer, vocab=len(self.runner.decoder.head))
-        self.replies = ReplyTable(self.max_num_seqs, rules)
+        self.replies = ReplyTable(self.max_num_seqs, rules, self.index)
         self._pending: deque[Launch] = deque()
         # The batch of the last decode launch
         self._batch: np.ndarray | None = None
@@ -54,7 +65,7 @@ class GraphEngine(SessionEngine):
         if reason := unsupported_reason(self.model):
             raise EngineError(f"The graph engine cannot run this model: {reason}. Set rollout.enforce_eager=True.")
         with torch.inference_mode(False):  # weights may move, and are trained later
-            self.runner = Runner(
+            self.runner = VerifyingRunner(
                 self.model,
                 num_slots=self.max_num_seqs,
                 max_model_len=self.max_model_len,
@@ -68,8 +79,15 @@ class GraphEngine(SessionEngine):
     def step(self) -> list[Completion]:
         """Launch what can be computed next and return the replies that turn out to be finished."""
         is_busy = self._prefill_queue()
-        is_busy |= self._decode()
         finished: list[Completion] = []
+        while self._pending and self._pending[0].is_check:
+            finished += self._collect(self._pending.popleft())
+        if self._may_draft():
+            while self._pending:
+                finished += self._collect(self._pending.popleft())
+            is_busy |= self._check_drafts()
+        else:
+            is_busy |= self._decode()
         while len(self._pending) > LAG or (self._pending and not is_busy and not finished):
             finished += self._collect(self._pending.popleft())
         return finished
@@ -81,11 +99,18 @@ class GraphEngine(SessionEngine):
             self._batch = None
             self.replies.close(session.slot)
 
+    def metrics(self) -> Metrics:
+        return self.last_counts.metrics()
+
     def close(self) -> None:
         super().close()
         self._pending.clear()
         self._batch = None
         self.replies.clear()
+        self.judge.reset()
+        self.counts, self.last_counts = DraftCounts(), self.counts
+        if self.index is not None:
+            self.index.clear()
         self.pages.clear(free_memory=self.free_cache)
 
     def _prefill_queue(self) -> bool:
@@ -101,11 +126,22 @@ class GraphEngine(SessionEngine):
         for pieces in plan(lengths, self.max_num_batched_tokens, block=BLOCK):
             self._begin([groups[piece.index] for piece in pieces if piece.start == 0])
             self._launch_prompts(pieces, groups)
+        self._remember_prompts(groups)
         for session in admitted:
             session.cached = list(session.request.prompt_ids)
         self.num_prefilled += sum(lengths)
         self._batch = None
         return True
+
+    def _remember_prompts(self, groups: Sequence[Group]) -> None:
+        """What is new in the prompts is there to draft from, too; a group's once."""
+        if self.index is None:
+            return
+        for group in groups:
+            for session in group.members:
+                prompt, room = session.request.prompt_ids, session.request.params.max_tokens
+                num_known = len(session.cached) if session is group.leader else len(prompt)
+                self.index.begin(session.slot, prompt, num_known=num_known, room=room)
 
     def _begin(self, groups: Sequence[Group]) -> None:
         """Make pages and state of some groups ready."""
@@ -138,12 +174,49 @@ class GraphEngine(SessionEngine):
         results = self.runner.decode(slots, is_new=is_new, truncated=self._truncated, counts=counts)
         self._pending.append(self.replies.launch(slots, results))
         self._batch = slots if self.replies.are_all_unfinished(slots) else None
+        self.counts.launches += 1
+        return True
+
+    def _may_draft(self) -> bool:
+        """Few replies are open, and drafts have been worth their while."""
+        if self.index is None:
+            return False
+        slots = self.replies.unfinished()
+        if not len(slots) or not self.runner.num_drafts(len(slots)) or not self.replies.can_draft(slots):
+            return False
+        if self.judge.is_worth_it:
+            return True
+        self.judge.skip()
+        return False
+
+    def _check_drafts(self) -> bool:
+        """Launch a check of what the open replies may say next; False if there are none. Everything has arrived."""
+        slots = self.replies.unfinished()
+        if not len(slots):
+            return False
+        drafts = self.replies.propose(slots, self.runner.num_drafts(len(slots)))
+        num_drafts = int((drafts != NONE).sum())
+        if not num_drafts:
+            self.judge.count(sessions=len(slots), tokens=len(slots))
+            return self._decode()
+        tokens, positions = self.replies.last_tokens(slots)
+        results = self.runner.verify(slots, tokens, drafts, positions)
+        self._pending.append(self.replies.launch(slots, results, num_drafts=num_drafts))
+        self._batch = None
+        self.counts.launches += 1
         return True
 
     def _collect(self, launch: Launch) -> list[Completion]:
         """Take in the tokens of a launch and close the replies that end with them."""
         finished = []
-        for session, reply, reason in self.replies.collect(launch):
+        ended = self.replies.collect(launch)
+        if launch.is_check:
+            num_tokens = launch.num_taken
+            self.judge.count(sessions=len(launch.slots), tokens=num_tokens)
+            self.counts.add(
+                sessions=len(launch.slots), drafted=launch.num_drafts, accepted=num_tokens - len(launch.slots)
+            )
+        for session, reply, reason in ended:
             # Whether the last token was fed is a matter of LAG; it is computed again with the next prompt.
             session.cached += reply.token_ids[:-1]
             session.reply = None

@@ -21,6 +21,7 @@ def build(rollout: RolloutConfig, source: ModelSource) -> Engine:
         source.tokenizer,
         enforce_eager=rollout.enforce_eager,
         free_cache=rollout.free_cache_engine,
+        drafts=rollout.drafts,
         max_num_seqs=source.max_num_seqs,
         max_model_len=rollout.max_model_len,
         max_num_batched_tokens=rollout.max_num_batched_tokens,
@@ -28,7 +29,13 @@ def build(rollout: RolloutConfig, source: ModelSource) -> Engine:
 
 
 def native_engine(
-    model: Any, tokenizer: Any = None, *, enforce_eager: bool = False, free_cache: bool = True, **sizes: int
+    model: Any,
+    tokenizer: Any = None,
+    *,
+    enforce_eager: bool = False,
+    free_cache: bool = True,
+    drafts: bool = True,
+    **sizes: int,
 ) -> Engine:
     """The graph engine where it can run the model, else the plain one; `sizes` are those of `SessionEngine`."""
     weight = next(model.parameters())
@@ -37,7 +44,7 @@ def native_engine(
     if is_fast and not reason:
         from ragen.engine.graph.engine import GraphEngine
 
-        return GraphEngine(model, tokenizer, free_cache=free_cache, **sizes)
+        return GraphEngine(model, tokenizer, free_cache=free_cache, drafts=drafts, **sizes)
     engine = NativeEngine(model, tokenizer, **sizes)
     if reason:
         engine.note = f"The graph engine cannot run this model: {reason}. Replies are decoded without it, slower."

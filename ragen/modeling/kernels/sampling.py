@@ -72,15 +72,18 @@ def _chunk_sums(logits, slots, state, tops, sums, moments, stride, vocab, num_ch
 @triton.jit
 def _draw(
     logits, slots, state, tops, sums, moments, out, stride, vocab, num_chunks, num_rows,
-    CHUNK: tl.constexpr, CHUNKS: tl.constexpr, ADVANCE: tl.constexpr,
+    CHUNK: tl.constexpr, CHUNKS: tl.constexpr, ADVANCE: tl.constexpr, WIDTH: tl.constexpr,
 ):  # fmt: skip
-    """The chunk that arrives first at the rate of its mass, and in it the token that does."""
+    """The chunk that arrives first at the rate of its mass, and in it the token that does.
+
+    Of WIDTH rows that are neighbouring tokens of a session each has a key of its own, and the state stays.
+    """
     row = tl.program_id(0)
     slot = tl.load(slots + row).to(tl.int64)
     if slot < 0:
         return
     own = state + slot * stride
-    count = tl.load(own + COUNT_COLUMN)
+    count = tl.load(own + COUNT_COLUMN) + row % WIDTH
     key = _splitmix(
         _splitmix(tl.load(own + SEED_COLUMN).to(tl.uint64, bitcast=True)) ^ count.to(tl.uint64, bitcast=True)
     )
@@ -115,15 +118,19 @@ def _draw(
     moment += tl.where(mass > 0, mass * (chunk_top - top), 0.0)
     entropy = tl.maximum(tl.log2(total) - tl.sum(moment, axis=0) / total, 0.0) / LOG2E_FACTOR
     tl.store(out + 2 * num_rows + row, entropy.to(tl.int32, bitcast=True))
-    tl.store(own + TOKEN_COLUMN, token.to(tl.int64))
-    tl.store(own + COUNT_COLUMN, count + 1)
-    if ADVANCE:
-        tl.store(own + POSITION_COLUMN, tl.load(own + POSITION_COLUMN) + 1)
+    if WIDTH == 1:
+        tl.store(own + TOKEN_COLUMN, token.to(tl.int64))
+        tl.store(own + COUNT_COLUMN, count + 1)
+        if ADVANCE:
+            tl.store(own + POSITION_COLUMN, tl.load(own + POSITION_COLUMN) + 1)
 
 
-def draw(logits: Tensor, slots: Tensor, state: Tensor, out: Tensor, *, chunk: int, advance: bool) -> None:
+def draw(
+    logits: Tensor, slots: Tensor, state: Tensor, out: Tensor, *, chunk: int, advance: bool, width: int = 1
+) -> None:
     """Draw the next token of each session; its state moves on.
 
+    With a `width` above 1 every `width` rows are neighbouring tokens of one session, and its state stays as it is.
     `out` [3, rows] int32 gets the tokens and the bits of their float32 log-probs and of the entropies, in nats, where
     they were drawn; rows with slot -1 are left alone.
     `chunk` tokens race with each other: one pass over the logits, and a second look at one chunk of each row.
@@ -137,5 +144,5 @@ def draw(logits: Tensor, slots: Tensor, state: Tensor, out: Tensor, *, chunk: in
     )
     _draw[(rows,)](
         logits, slots, state, tops, sums, moments, out, state.stride(0), vocab, num_chunks, out.shape[1],
-        CHUNK=chunk, CHUNKS=triton.next_power_of_2(num_chunks), ADVANCE=advance, num_warps=8,
+        CHUNK=chunk, CHUNKS=triton.next_power_of_2(num_chunks), ADVANCE=advance, WIDTH=width, num_warps=8,
     )  # fmt: skip
