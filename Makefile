@@ -26,7 +26,7 @@ export TOKENIZERS_PARALLELISM ?= false
 export HF_HUB_OFFLINE ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help install browser test test-slow test-oracle test-transformers test-vllm test-adapters test-trackers lint types format docs demo bench bench-gpu model constraints clean
+.PHONY: help install browser test test-slow test-oracle test-kernels test-transformers test-vllm test-adapters test-trackers lint types format docs demo bench bench-gpu model constraints clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -98,6 +98,13 @@ test-oracle: export OMP_NUM_THREADS ?= 1
 test-oracle: $(INSTALLED)  ## compare the algorithms with verl's, installed into .oracle
 	$(BIN)/python -m pip install -q --no-deps --target .oracle --upgrade verl==0.9.1
 	PYTHONPATH=.oracle $(BIN)/python -m pytest -q tests/algorithms/test_oracle.py
+
+# Triton runs without a GPU in its interpreter, which does not know NumPy 2.4.
+test-kernels: export OMP_NUM_THREADS ?= 1
+test-kernels: $(INSTALLED)  ## the kernels and the graph engine in Triton's interpreter, installed into .triton
+	$(BIN)/python -m pip install -q --no-deps --target .triton --upgrade triton==3.6.0 numpy==2.3.5
+	TRITON_INTERPRET=1 PYTHONPATH=.triton $(BIN)/python -m pytest -q -n $(WORKERS) -m "not gpu" tests/modeling/kernels \
+		tests/engine/test_graph_engine_interpreted.py tests/engine/test_graph_verify.py
 
 test-transformers: export OMP_NUM_THREADS ?= 1
 test-transformers: $(INSTALLED)  ## chat, engine and learning with the newest transformers of the range, in .transformers
