@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-vllm = pytest.importorskip("vllm")
+pytest.importorskip("vllm")
+
+import vllm
 
 from ragen.engine.vllm import inner
 from ragen.errors import EngineError

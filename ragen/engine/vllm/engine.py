@@ -140,6 +140,8 @@ class VllmEngine(Engine):
             disable_log_stats=True,
             use_tqdm_on_load=False,
         )
+        self.processes: set[int] = set()
+        """Those that vLLM started; empty where it runs in this one."""
         try:
             self.engine = LLMEngine.from_engine_args(args)
         except (ValueError, RuntimeError, NotImplementedError) as error:
@@ -148,7 +150,8 @@ class VllmEngine(Engine):
             raise EngineError(f"vLLM cannot start with {source.path}: {reason}{remedy}") from error
         self.note = inner.version_note()
         self.processes = set(self._ask(self.engine.collective_rpc, "process_id")) - {os.getpid()}
-        """Those that vLLM started; empty where it runs in this one."""
+        if self.processes:
+            inner.hold_queues(self.engine)
         self._num_sharing = num_shards if source.joins_group else 1
         if source.joins_group:
             inner.drop_shared_memory()
@@ -245,18 +248,22 @@ class VllmEngine(Engine):
     def close(self) -> None:
         """Give everything back; the engine cannot be used again."""
         self._replies.clear()
-        inner.shut_down(self.engine)
+        if not self._dead_processes():  # else vLLM has ended the others, and waits for the dead one
+            inner.shut_down(self.engine)
+
+    def _dead_processes(self) -> list[int]:
+        alive = {child.pid for child in multiprocessing.active_children()}
+        return sorted(self.processes - alive)
 
     def _ask(self, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """What vLLM answers; where processes of its own run the model, one of them may be gone."""
         try:
             return call(*args, **kwargs)
         except Exception as error:
-            alive = {child.pid for child in multiprocessing.active_children()}
-            if not (dead := getattr(self, "processes", set()) - alive):
+            if not (dead := self._dead_processes()):
                 raise
             raise EngineError(
-                f"vLLM's process {', '.join(map(str, sorted(dead)))} died while it was needed: it was killed, or it "
+                f"vLLM's process {', '.join(map(str, dead))} died while it was needed: it was killed, or it "
                 "crashed (see the log above, or dmesg where memory ran out). Start the command again; "
                 "VLLM_LOGGING_LEVEL=INFO shows what vLLM says."
             ) from error

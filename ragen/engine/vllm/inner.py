@@ -20,6 +20,8 @@ from ragen.errors import EngineError
 OLDEST, NEWEST = (0, 24), (0, 32)
 """Minor versions between which the tests of this engine ran."""
 REMEDY = "Install one of those (docs/engines.md), or use actor_rollout_ref.rollout.name=native."
+_QUEUES: dict[int, list[Any]] = {}
+"""Engine -> the queues that are kept."""
 
 
 def tested_range() -> str:
@@ -66,7 +68,17 @@ def drop_shared_memory() -> None:
     part("vllm.distributed.parallel_state", "get_tp_group")().mq_broadcaster = None
 
 
+def hold_queues(engine: Any) -> None:
+    """Keep the queues to vLLM's processes: collecting one that leads to a dead process waits for it without end."""
+    executor = engine.model_executor
+    for name in ("rpc_broadcast_mq", "response_mqs"):
+        if not hasattr(executor, name):
+            raise EngineError(f"vLLM {vllm.__version__}: {type(executor).__name__} has no {name}. {REMEDY}")
+    _QUEUES[id(engine)] = [executor.rpc_broadcast_mq, *executor.response_mqs]
+
+
 def shut_down(engine: Any) -> None:
-    """End vLLM and its processes; `LLMEngine` itself offers no way."""
+    """End vLLM and its processes, all of which live; `LLMEngine` itself offers no way."""
     part("vllm.v1.engine.core_client", "EngineCoreClient.shutdown")
+    _QUEUES.pop(id(engine), None)
     engine.engine_core.shutdown()
