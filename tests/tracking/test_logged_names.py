@@ -81,6 +81,7 @@ STOPS = {
 
 ELSEWHERE = {
     "rollout/canary_logprob_diff": "vLLM logs it: tests/vllm",
+    "rollout/sleep_freed_gb": "vLLM logs it: tests/vllm",
     "<rollout>/<tag>/<info>": "an environment of one's own reports it",
 }
 """Lines that no run here can log, and who does."""
