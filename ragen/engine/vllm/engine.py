@@ -59,9 +59,10 @@ if not torch.cuda.is_available():
     os.environ.setdefault("TORCHDYNAMO_DISABLE", "1")  # small helpers alone are compiled: 40 s, and a C++ compiler
 
 try:
-    from vllm import EngineArgs, LLMEngine
-    from vllm import SamplingParams as VllmParams
+    from vllm.engine.arg_utils import EngineArgs
+    from vllm.engine.llm_engine import LLMEngine
     from vllm.sampling_params import RequestOutputKind
+    from vllm.sampling_params import SamplingParams as VllmParams
 
     from ragen.engine.vllm import inner
 except ImportError as error:
@@ -156,7 +157,7 @@ class VllmEngine(Engine):
         if source.joins_group:
             inner.drop_shared_memory()
         if self._num_sharing > 1:
-            self._group, _ = dist.new_subgroups(num_shards, backend="gloo")
+            self._group: Any = dist.new_subgroups(num_shards, backend="gloo")[0]
         canary_ids = source.tokenizer.encode(CANARY_TEXT, add_special_tokens=False)
         self.canary_ids: list[int] = canary_ids[: min(CANARY_TOKENS, self.max_model_len)]
         self.canary_bound = CANARY_BOUNDS[dtype] if rollout.canary_bound is None else rollout.canary_bound

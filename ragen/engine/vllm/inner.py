@@ -13,10 +13,10 @@ from importlib import import_module
 from typing import Any
 
 import torch.distributed as dist
-import vllm
 
 from ragen.errors import EngineError
 
+vllm: Any = import_module("vllm")
 OLDEST, NEWEST = (0, 24), (0, 32)
 """Minor versions between which the tests of this engine ran."""
 REMEDY = "Install one of those (docs/engines.md), or use actor_rollout_ref.rollout.name=native."
