@@ -83,6 +83,7 @@ STOPS = {
 ELSEWHERE = {
     "rollout/canary_logprob_diff": "vLLM logs it: tests/vllm",
     **dict.fromkeys(DraftCounts(checks=1).metrics(), "the graph engine logs it: tests/engine/test_graph_verify.py"),
+    "rollout/sleep_freed_gb": "vLLM logs it: tests/vllm",
     "<rollout>/<tag>/<info>": "an environment of one's own reports it",
 }
 """Lines that no run here can log, and who does."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from collections.abc import Sequence
 from copy import deepcopy
 from dataclasses import replace
@@ -17,6 +19,7 @@ from ragen.config.load import load_config
 from ragen.engine.base import Completion, Engine, ModelSource, Request, SamplingParams, StopReason
 from ragen.engine.native.engine import NativeEngine
 from ragen.engine.vllm.engine import VllmEngine
+from ragen.engine.vllm.sampler import ENTROPIES
 from ragen.errors import ConfigError, EngineError
 from ragen.modeling.load import load_model, load_tokenizer
 from ragen.models.resolve import resolve_model
@@ -35,9 +38,10 @@ SAMPLING = {
 }
 
 
-def vllm_engine(path: Path | str = PATH, **changes) -> VllmEngine:
+def vllm_engine(path: Path | str = PATH, executor: str | None = None, **changes) -> VllmEngine:
     rollout = replace(load_config("base").actor_rollout_ref.rollout, name="vllm", **changes)
-    return VllmEngine(rollout, ModelSource(path=path, tokenizer=load_tokenizer(path), device="cpu"))
+    source = ModelSource(path=path, tokenizer=load_tokenizer(path), device="cpu")
+    return VllmEngine(rollout, source, executor=executor)
 
 
 @pytest.fixture(scope="module")
@@ -192,6 +196,43 @@ def test_the_canary_finds_weights_that_did_not_arrive(engine):
         engine.load_weights(lambda: kept, lambda ids: text_logprobs(model, ids))
     with pytest.raises(EngineError, match="nan"):
         engine.load_weights(model.state_dict, lambda ids: torch.full((len(ids) - 1,), np.nan))
+
+
+def test_released_replies_leave_nothing_in_the_sampler(engine):
+    engine.submit(request(0, prompt(1)))
+    engine.step()
+    engine.step()
+    assert len(ENTROPIES) == 1
+    engine.release(0)
+    assert not ENTROPIES
+
+
+def test_a_sleeping_engine_wakes_for_new_weights_and_says_what_it_gave_back(engine, monkeypatch):
+    """A CPU keeps its memory; what sleep frees on a GPU, benchmarks/engine_vllm.py shows."""
+    monkeypatch.setattr(engine, "can_sleep", True)
+    expected = run(engine, [request(0, prompt(2), seed=4)])[0]
+    engine.end_rollout()
+    assert engine._is_asleep
+    metrics = engine.load_weights(MODEL.state_dict, lambda ids: text_logprobs(MODEL, ids))
+    assert not engine._is_asleep
+    assert metrics["rollout/sleep_freed_gb"] == 0
+    assert run(engine, [request(0, prompt(2), seed=4)])[0].token_ids == expected.token_ids
+
+
+@pytest.mark.timeout(300)
+def test_a_killed_process_of_vllm_is_named():
+    engine = vllm_engine(executor="mp", max_model_len=1024)
+    one = request(0, prompt(2), seed=3)
+    completion, expected = run(engine, [one])[0], run(NativeEngine(MODEL, TOKENIZER), [one])[0]
+    assert completion.token_ids == expected.token_ids
+    assert completion.entropies == pytest.approx(expected.entropies, abs=1e-4)
+    (process,) = engine.processes
+    engine.submit(one)
+    engine.step()
+    os.kill(process, signal.SIGKILL)
+    with pytest.raises(EngineError, match=f"vLLM's process {process} died"):
+        run(engine, [request(1, prompt(3), seed=3)])
+    engine.close()
 
 
 def test_a_context_longer_than_the_model_knows_is_refused():

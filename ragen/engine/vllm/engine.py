@@ -1,8 +1,8 @@
 """vLLM in this process: its scheduler, kernels and prefix cache, with the sampling and stop rules of the native engine.
 
-vLLM computes logits. A logits processor draws the token from them by the same code and the same noise as the native
-engine, so a reply follows from its seed whatever else is in the batch, log-probs mean the same at every temperature
-and truncation, and both engines write the same replies.
+vLLM computes logits. A logits processor (sampler.py) draws the token from them by the same code and the same noise as
+the native engine, so a reply follows from its seed whatever else is in the batch, log-probs mean the same at every
+temperature and truncation, and both engines write the same replies.
 
 vLLM holds a copy of the weights. `load_weights` renews it and checks it with a canary: a fixed text that vLLM and the
 trainer's own model both score.
@@ -10,20 +10,22 @@ trainer's own model both score.
 In one of several processes that train together, vLLM joins their process group. Each process has an engine of its own,
 or `tensor_parallel_size` of them share one: a shard of the model in each, the same requests to all (see shared.py).
 
+This is written for vLLM's documented interface; what goes beyond it is in inner.py, with the versions that have it.
+
 Tested in tests/vllm/test_engine.py.
 """
 
 from __future__ import annotations
 
+import itertools
+import multiprocessing
 import os
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 import torch
 import torch.distributed as dist
-from torch import Tensor
 
 from ragen.config.actor_rollout_ref import RolloutConfig
 from ragen.engine.base import (
@@ -38,7 +40,6 @@ from ragen.engine.base import (
     Weights,
     check_request,
 )
-from ragen.engine.sampling import BatchParams, noise_keys, sample
 from ragen.engine.shared import Orders, SharedEngine
 from ragen.engine.stopping import StopRules
 from ragen.errors import ConfigError, EngineError, MissingExtra, install_command
@@ -58,14 +59,12 @@ if not torch.cuda.is_available():
     os.environ.setdefault("TORCHDYNAMO_DISABLE", "1")  # small helpers alone are compiled: 40 s, and a C++ compiler
 
 try:
-    from vllm.distributed.parallel_state import get_tp_group
     from vllm.engine.arg_utils import EngineArgs
+    from vllm.engine.llm_engine import LLMEngine
     from vllm.sampling_params import RequestOutputKind
     from vllm.sampling_params import SamplingParams as VllmParams
-    from vllm.v1.engine.llm_engine import LLMEngine
-    from vllm.v1.executor.uniproc_executor import ExecutorWithExternalLauncher
-    from vllm.v1.sample.logits_processor import BatchUpdate, LogitsProcessor
-    from vllm.v1.sample.logits_processor.builtin import process_dict_updates
+
+    from ragen.engine.vllm import inner
 except ImportError as error:
     raise MissingExtra(
         f"actor_rollout_ref.rollout.name=vllm needs vLLM. Run: {install_command('vllm')} on a machine with a GPU, "
@@ -83,70 +82,12 @@ CANARY_BOUNDS = {torch.float32: 1e-4, torch.bfloat16: 0.2, torch.float16: 0.2}
 REMEDIES = {
     "max_model_len": " Lower actor_rollout_ref.rollout.max_model_len.",
     "tensor parallel size": " Change actor_rollout_ref.rollout.tensor_model_parallel_size.",
+    "less than desired GPU memory utilization": " Lower actor_rollout_ref.rollout.gpu_memory_utilization.",
+    "increasing `gpu_memory_utilization`": " Raise actor_rollout_ref.rollout.gpu_memory_utilization.",
 }
 """By what vLLM says when it does not start."""
-
-
-class NoiseSampler(LogitsProcessor):
-    """Draws each token itself: what it leaves of the logits is the log-prob of the drawn token alone.
-
-    vLLM then takes the greatest and, in the mode `processed_logits`, reports it as it stands.
-    """
-
-    def __init__(self, vllm_config: Any, device: torch.device, is_pin_memory: bool) -> None:
-        self.device = device
-        self.rows: dict[int, _Row] = {}
-        self.params: BatchParams | None = None
-
-    def is_argmax_invariant(self) -> bool:
-        return False
-
-    def update_state(self, batch_update: BatchUpdate | None) -> None:
-        if process_dict_updates(self.rows, batch_update, _Row.of) or batch_update is not None:
-            self.params = None
-
-    def apply(self, logits: Tensor) -> Tensor:
-        """Logits [requests, vocab] with one finite number per row."""
-        rows = [self.rows[i] for i in range(len(logits))]
-        self.params = self.params or BatchParams([row.params for row in rows], self.device)
-        positions = [len(row.token_ids) for row in rows]
-        keys = noise_keys([row.seed for row in rows], positions)
-        tokens, logprobs, entropies = sample(logits, self.params, keys)
-        for row, position, entropy in zip(rows, positions, entropies.tolist(), strict=True):
-            # What was drawn in the middle of a prompt, vLLM throws away and draws again.
-            row.entropies[position:] = [entropy]
-        for i, (row, position) in enumerate(zip(rows, positions, strict=True)):
-            if position < len(row.forced):
-                tokens[i] = row.forced[position]
-                logprobs[i] = torch.log_softmax(logits[i].float(), dim=-1)[tokens[i]]
-        return logits.fill_(-torch.inf).scatter_(1, tokens[:, None], logprobs[:, None])
-
-
-class GroupExecutor(ExecutorWithExternalLauncher):
-    """Runs a shard of the model in this process, as a member of the process group that is there."""
-
-    def _distributed_args(self) -> tuple[str, int, int]:
-        # On a CPU the first names the memory through which processes talk, which killed ones leave behind. With a name
-        # of its own in each, vLLM uses the process group. The last is the GPU: Ray shows each process its own only.
-        return f"env:{os.getpid()}", dist.get_rank(), 0
-
-
-@dataclass(frozen=True, slots=True)
-class _Row:
-    """A request in vLLM's batch."""
-
-    params: SamplingParams
-    seed: int
-    forced: list[int]
-    """Tokens that are scored instead of drawn."""
-    entropies: list[float]
-    """Where each token was drawn; the list of the engine's `Reply`, which is in this process."""
-    token_ids: list[int]
-    """The reply so far; vLLM's own list, which grows."""
-
-    @classmethod
-    def of(cls, params: Any, prompt_ids: list[int] | None, token_ids: list[int]) -> _Row:
-        return cls(token_ids=token_ids, **params.extra_args)
+REPLY_NUMBERS = itertools.count()
+"""Each reply of this process has its own, whichever engine writes it."""
 
 
 def build(rollout: RolloutConfig, source: ModelSource) -> Engine:
@@ -160,8 +101,11 @@ def build(rollout: RolloutConfig, source: ModelSource) -> Engine:
 class VllmEngine(Engine):
     """Writes replies with a model folder, or with weights that a trainer hands over."""
 
-    def __init__(self, rollout: RolloutConfig, source: ModelSource) -> None:
-        """Where a policy is trained, its weights come with the first `load_weights`; else the folder's are read now."""
+    def __init__(self, rollout: RolloutConfig, source: ModelSource, *, executor: str | None = None) -> None:
+        """Where a policy is trained, its weights come with the first `load_weights`; else the folder's are read now.
+
+        `executor` is vLLM's name of how it runs; None: in this process, with several shards in a process for each.
+        """
         is_cuda, has_weights = torch.cuda.is_available(), source.policy is None
         num_shards = rollout.tensor_model_parallel_size
         if is_cuda and not source.joins_group and num_shards > torch.cuda.device_count():
@@ -184,34 +128,47 @@ class VllmEngine(Engine):
             max_num_batched_tokens=max(rollout.max_num_batched_tokens, source.max_num_seqs),
             gpu_memory_utilization=rollout.gpu_memory_utilization,
             tensor_parallel_size=num_shards,
-            distributed_executor_backend=GroupExecutor if source.joins_group else None,
+            distributed_executor_backend=inner.group_executor() if source.joins_group else executor,
             enforce_eager=rollout.enforce_eager or not is_cuda,  # a CPU has no graphs, and compiling takes a minute
             enable_prefix_caching=True,
             enable_chunked_prefill=True,
             enable_sleep_mode=self.can_sleep,
             async_scheduling=False,  # a stop string ends a reply before vLLM has begun the next token
             generation_config="vllm",
-            logits_processors=["ragen.engine.vllm.engine:NoiseSampler"],
+            logits_processors=["ragen.engine.vllm.sampler:NoiseSampler"],
+            worker_extension_cls="ragen.engine.vllm.worker.WorkerExtension",
             logprobs_mode="processed_logits",
             disable_log_stats=True,
             use_tqdm_on_load=False,
         )
+        self.processes: set[int] = set()
+        """Those that vLLM started; empty where it runs in this one."""
         try:
             self.engine = LLMEngine.from_engine_args(args)
         except (ValueError, RuntimeError, NotImplementedError) as error:
             reason = str(error).split(" [type=")[0]  # the rest is pydantic's account of the whole configuration
             remedy = next((remedy for word, remedy in REMEDIES.items() if word in reason), "")
             raise EngineError(f"vLLM cannot start with {source.path}: {reason}{remedy}") from error
+        self.note = inner.version_note()
+        self.processes = set(self._ask(self.engine.collective_rpc, "process_id")) - {os.getpid()}
+        if self.processes:
+            inner.hold_queues(self.engine)
+        self._num_sharing = num_shards if source.joins_group else 1
         if source.joins_group:
-            # Memory to send objects through: not used so, and left behind when a process is killed.
-            get_tp_group().mq_broadcaster = None
+            inner.drop_shared_memory()
+        if self._num_sharing > 1:
+            self._group: Any = dist.new_subgroups(num_shards, backend="gloo")[0]
         canary_ids = source.tokenizer.encode(CANARY_TEXT, add_special_tokens=False)
         self.canary_ids: list[int] = canary_ids[: min(CANARY_TOKENS, self.max_model_len)]
         self.canary_bound = CANARY_BOUNDS[dtype] if rollout.canary_bound is None else rollout.canary_bound
         self._rules = StopRules(source.tokenizer)
         self._replies: dict[str, Reply] = {}
         """Session, which is vLLM's name of the request -> the open reply."""
+        self._numbers: dict[str, int] = {}
+        """Session -> number of the reply in the sampler."""
         self._is_asleep = False
+        self._num_freed = 0
+        """Bytes of the GPU that the last sleep gave back."""
         self.num_prefilled = 0
         """Prompt tokens that went through the model since the start; cached ones do not."""
 
@@ -232,22 +189,21 @@ class VllmEngine(Engine):
             detokenize=False,
             output_kind=RequestOutputKind.DELTA,
             extra_args={
+                "reply": (number := next(REPLY_NUMBERS)),
                 "params": request.params,
                 "seed": request.seed,
                 "forced": list(forced),
-                "entropies": reply.entropies,
             },
-            skip_clone=True,
         )
-        self.engine.add_request(name, {"prompt_token_ids": list(request.prompt_ids)}, params)
-        self._replies[name] = reply
+        self._ask(self.engine.add_request, name, {"prompt_token_ids": list(request.prompt_ids)}, params)
+        self._replies[name], self._numbers[name] = reply, number
 
     def step(self) -> list[Completion]:
         """One step of vLLM: a piece of the prompts, a token of the replies."""
-        finished = []
-        for output in self.engine.step():
-            reply = self._replies[output.request_id]
-            delta = output.outputs[0]
+        finished: dict[str, tuple[Reply, StopReason, str]] = {}
+        for output in self._ask(self.engine.step):
+            name, delta = output.request_id, output.outputs[0]
+            reply = self._replies[name]
             if not reply.token_ids:
                 self.num_prefilled += len(reply.request.prompt_ids) - (output.num_cached_tokens or 0)
             assert len(delta.token_ids) <= 1, "stop rules look at one token at a time"
@@ -260,17 +216,24 @@ class VllmEngine(Engine):
                 reason, error = StopReason.ERROR, f"vLLM ended the reply: {delta.finish_reason}"
             if reason is None:
                 continue
-            del self._replies[output.request_id]
             if not output.finished:
-                self.engine.abort_request([output.request_id])
-            reply.entropies = reply.entropies[: len(reply.token_ids)]
-            finished.append(reply.completion(reason, error))
-        return finished
+                self._ask(self.engine.abort_request, [name])
+            finished[name] = (self._replies.pop(name), reason, error)
+        if finished:
+            for (reply, _, _), entropies in zip(finished.values(), self._entropies(list(finished)), strict=True):
+                reply.entropies = entropies[: len(reply.token_ids)]
+        return [reply.completion(reason, error) for reply, reason, error in finished.values()]
+
+    def _entropies(self, names: Sequence[str]) -> list[list[float]]:
+        """Those of the tokens of replies that are over; every worker has drawn the same, and forgets them."""
+        numbers = [self._numbers.pop(name) for name in names]
+        return self._ask(self.engine.collective_rpc, "take_entropies", args=(numbers,))[0]
 
     def release(self, session: int) -> None:
         """The session is over: its open request goes; what is cached goes when room is needed."""
         if self._replies.pop(str(session), None):
-            self.engine.abort_request([str(session)])
+            self._ask(self.engine.abort_request, [str(session)])
+            self._entropies([str(session)])
 
     def end_rollout(self) -> None:
         """What is cached goes, and on a GPU the memory of it and of the weights."""
@@ -279,26 +242,48 @@ class VllmEngine(Engine):
             raise EngineError(f"weights changed while replies were being written: sessions {open_sessions}")
         self._drop_cache()
         if self.can_sleep and not self._is_asleep:
+            before = _free_bytes()
             self.engine.sleep(level=1)
-            self._is_asleep = True
+            self._is_asleep, self._num_freed = True, _free_bytes() - before
 
     def close(self) -> None:
         """Give everything back; the engine cannot be used again."""
         self._replies.clear()
-        self.engine.engine_core.shutdown()
+        if not self._dead_processes():  # else vLLM has ended the others, and waits for the dead one
+            inner.shut_down(self.engine)
+
+    def _dead_processes(self) -> list[int]:
+        alive = {child.pid for child in multiprocessing.active_children()}
+        return sorted(self.processes - alive)
+
+    def _ask(self, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """What vLLM answers; where processes of its own run the model, one of them may be gone."""
+        try:
+            return call(*args, **kwargs)
+        except Exception as error:
+            if not (dead := self._dead_processes()):
+                raise
+            raise EngineError(
+                f"vLLM's process {', '.join(map(str, dead))} died while it was needed: it was killed, or it "
+                "crashed (see the log above, or dmesg where memory ran out). Start the command again; "
+                "VLLM_LOGGING_LEVEL=INFO shows what vLLM says."
+            ) from error
 
     # Processes that share the engine
 
     @property
     def is_leader(self) -> bool:
         """This process is the first of those that share the engine."""
-        return get_tp_group().is_first_rank
+        return self._first_rank == dist.get_rank()
+
+    @property
+    def _first_rank(self) -> int:
+        return dist.get_rank() // self._num_sharing * self._num_sharing
 
     def broadcast(self, orders: Orders | None) -> Orders | None:
         """What the first of them gives; all call this at the same time."""
-        group = get_tp_group()
         message = [orders]
-        dist.broadcast_object_list(message, src=group.first_rank, group=group.cpu_group)
+        dist.broadcast_object_list(message, src=self._first_rank, group=self._group)
         return message[0]
 
     # Weights
@@ -310,7 +295,7 @@ class VllmEngine(Engine):
         """
         named = weights()
         self._wake()
-        self.engine.collective_rpc("reload_weights", kwargs={"weights_iterator": iter(named.items())})
+        self._ask(self.engine.collective_rpc, "take_weights", args=(named,))
         self._drop_cache()
         ours = self.score_canary()
         theirs = score(self.canary_ids)[-len(ours) :].tolist()
@@ -322,7 +307,8 @@ class VllmEngine(Engine):
                 "differently. Use actor_rollout_ref.rollout.name=native, or raise actor_rollout_ref.rollout."
                 "canary_bound if rounding explains it."
             )
-        return {"rollout/canary_logprob_diff": difference}
+        metrics = {"rollout/canary_logprob_diff": difference}
+        return metrics | ({"rollout/sleep_freed_gb": self._num_freed / 1e9} if self.can_sleep else {})
 
     def score_canary(self) -> list[float]:
         """Log-probs of the second half of the canary: its first half is prefilled, the rest goes token by token."""
@@ -343,3 +329,11 @@ class VllmEngine(Engine):
             torch.cuda.empty_cache()  # what the trainer's allocator keeps for itself is not free for vLLM
             self.engine.wake_up()
             self._is_asleep = False
+
+
+def _free_bytes() -> int:
+    """Of the GPU, what PyTorch holds back given up first; 0 where there is none."""
+    if not torch.cuda.is_available():
+        return 0
+    torch.cuda.empty_cache()
+    return torch.cuda.mem_get_info()[0]
