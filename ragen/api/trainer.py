@@ -5,12 +5,15 @@ Both compute, log and save what `python train.py` does, bit for bit; a run begun
 
 from __future__ import annotations
 
+import concurrent.futures.thread  # noqa: F401 - before the hook below: what is registered last is called first
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, TypeVar
+from weakref import WeakSet
 
 from ragen.config.schema import Config
 from ragen.errors import ConfigError, RagenError
@@ -113,12 +116,14 @@ class Trainer:
                 self._inner.cause = self._inner.begin()
                 self._numbers = iter(self._inner.steps_left)
             self._held = held.pop_all()
+        _open_trainers.add(self)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         held, self._held = self._held, None
+        _open_trainers.discard(self)
         self._recording.close()
         self._step_time.close()
         if held is None:
@@ -226,3 +231,16 @@ class Trainer:
         if made is None:
             raise RagenError(f"{stage}() comes after {before}(). Call rollout, filter, score and update in this order.")
         return made
+
+
+_open_trainers: WeakSet[Trainer] = WeakSet()
+
+
+def _close_open_trainers() -> None:
+    """Python ends while runs are open: save and close them as long as threads can be started and modules imported."""
+    for trainer in list(_open_trainers):
+        trainer.close()
+
+
+# atexit comes too late: concurrent.futures starts no thread any more.
+threading._register_atexit(_close_open_trainers)  # type: ignore[attr-defined]

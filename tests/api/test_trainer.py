@@ -1,5 +1,7 @@
 """A run in Python is the run of `python train.py`: iterated over, stage by stage, left and resumed."""
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -64,6 +66,23 @@ def test_a_run_that_is_left_is_saved_and_resumed(straight, tmp_path):
     assert Run(tmp_path).tensor_bytes(STEPS) == straight.tensor_bytes(STEPS)
     again = ragen.Trainer(config_of(tmp_path))
     assert list(again) == [] and again.ending is not None, "a finished run has no further step"
+
+
+LEFT_OPEN = """
+import sys
+import ragen
+
+steps = iter(ragen.Trainer(ragen.load_config("base", *sys.argv[1:])))
+print(next(steps).number)
+"""
+
+
+def test_a_run_that_is_open_when_python_ends_is_saved_and_closed(tmp_path):
+    words = overrides(tmp_path / "run", *CHANGES, env=BANDIT)
+    ended = subprocess.run([sys.executable, "-c", LEFT_OPEN, *words], capture_output=True, text=True, timeout=240)
+    assert ended.returncode == 0 and "1" in ended.stdout.splitlines()
+    assert "Exception ignored" not in ended.stderr and "closing the environments" not in ended.stderr
+    assert Run(tmp_path / "run").status["reason"] == "left after step 1 (step 1 is saved)"
 
 
 def test_an_error_inside_the_loop_ends_the_run(tmp_path):
