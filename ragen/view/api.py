@@ -20,7 +20,6 @@ An id holds slashes and stands in the address as one encoded segment.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -46,8 +45,6 @@ from ragen.view.play_api import PlayApi
 from ragen.view.series import read_series
 from ragen.view.summary import Summaries, card
 from ragen.view.sweeps import read_list, read_sweep
-
-logger = logging.getLogger(__name__)
 
 MOST_NAMES = 2000
 """Metrics whose sentence is asked for at once."""

@@ -20,22 +20,11 @@ SEARCH_S = 2.0
 """Seconds that a search for text may take; the answer says where it stopped."""
 HEADERS = ", ".join(f'episodes."{name}"' for name in ("file", "index", *HEADER_COLUMNS))
 SELECT = f"select {HEADERS}, step, rollout, kind, offset, length from episodes join files on name = file"
-SORTS = {
-    name: f'episodes."{name}"'
-    for name in (
-        "tag",
-        "group",
-        "member",
-        "seed",
-        "status",
-        "success",
-        "reward",
-        "penalty",
-        "turns",
-        "actions",
-        "tokens",
-    )
-} | {"step": "step", "file": "rollout, step"}
+SORTS = {name: f'episodes."{name}"' for name in HEADER_COLUMNS} | {"step": "step", "file": "rollout, step"}
+TURN_FIELDS = (
+    *("user", "role", "tool_result", "tool_problem", "observation", "thought", "text", "actions", "executed"),
+    *("reward", "penalty", "info", "stop_reason", "is_parsed", "num_dropped_actions", "num_dropped_turns"),
+)
 EQUALS = {name: name for name in ("file", "tag", "status", "rollout", "seed")} | {"group": 'episodes."group"'}
 BOUNDS = {"min": "reward >= ?", "max": "reward <= ?"}
 
@@ -165,24 +154,8 @@ def is_trained(rollout: str, turns: Sequence[Mapping[str, Any]]) -> str:
 
 
 def to_turn(turn: Turn, episode: Episode, settings: Mapping[str, Any], decoder: Decoder) -> dict[str, Any]:
-    return {
-        "user": turn.user,
-        "role": turn.role,
-        "tool_result": turn.tool_result,
-        "tool_problem": turn.tool_problem,
-        "observation": turn.observation,
+    return {name: getattr(turn, name) for name in TURN_FIELDS} | {
         "frame": frame_of(episode, turn.observation, settings),
-        "thought": turn.thought,
-        "text": turn.text,
-        "actions": turn.actions,
-        "executed": turn.executed,
-        "reward": turn.reward,
-        "penalty": turn.penalty,
-        "info": turn.info,
-        "stop_reason": turn.stop_reason,
-        "is_parsed": turn.is_parsed,
-        "num_dropped_actions": turn.num_dropped_actions,
-        "num_dropped_turns": turn.num_dropped_turns,
         "num_prompt_tokens": len(turn.prompt_ids),
         "advantage": [min(turn.advantages), max(turn.advantages)] if turn.advantages else None,
         "tokens": to_tokens(turn, decoder),

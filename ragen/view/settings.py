@@ -7,9 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ragen.errors import RagenError
 from ragen.files import read_yaml
-from ragen.view.summary import stamp
+from ragen.view.summary import readable, stamp
 
 
 def read_settings(run: Path) -> Mapping[str, Any]:
@@ -19,10 +18,7 @@ def read_settings(run: Path) -> Mapping[str, Any]:
 
 @functools.lru_cache(maxsize=16)
 def _read(path: Path, version: Any) -> Mapping[str, Any]:
-    try:
-        return read_yaml(path)
-    except RagenError:
-        return {}
+    return readable(lambda: read_yaml(path), {})
 
 
 def at(tree: Any, *keys: str) -> Any:

@@ -9,12 +9,12 @@ import re
 import threading
 import time
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from statistics import fmean
-from typing import Any
+from typing import Any, TypeVar
 
 from ragen.errors import RagenError
 from ragen.files import flatten, number, read_object, read_yaml
@@ -29,6 +29,7 @@ from ragen.tracking.validation import read_references, success_by_tag
 from ragen.view.folders import Entry
 from ragen.view.series import METRICS, read_block, rows_of
 
+T = TypeVar("T")
 KILLED = "its process is gone, without a word about why: it was killed, or the machine went down"
 ROLLOUTS = (names.VALIDATION, names.GREEDY_VALIDATION, "sampled", "greedy")
 """Where the success of a row is looked for, the first that there is: of a training, then of an evaluation."""
@@ -69,14 +70,7 @@ class Curve:
     def to_json(self) -> dict[str, Any]:
         known = [(value, -step) for step, value in zip(self.steps, self.success) if value is not None]
         best, step = max(known, default=(None, 0))  # of equals the first
-        return {
-            "steps": self.steps,
-            "success": self.success,
-            "low": self.low,
-            "high": self.high,
-            "best": best,
-            "best_step": -step if known else None,
-        }
+        return asdict(self) | {"best": best, "best_step": -step if known else None}
 
 
 @dataclass(slots=True)
@@ -225,12 +219,17 @@ def stamp(path: Path) -> tuple[int, int, int] | None:
     return stat.st_mtime_ns, stat.st_size, stat.st_ino
 
 
+def readable(read: Callable[[], T], otherwise: T) -> T:
+    """What a file holds, or something else where it is missing or damaged."""
+    try:
+        return read()
+    except RagenError:
+        return otherwise
+
+
 def read_status(run: Path) -> dict[str, Any]:
     """status.json; empty where there is none, or none that can be read."""
-    try:
-        return read_object(run / "status.json")
-    except RagenError:
-        return {}
+    return readable(lambda: read_object(run / "status.json"), {})
 
 
 STATES = ("running", "finished", "early_stopped", "interrupted", "failed")
@@ -393,28 +392,14 @@ def _updated_at(status: Mapping[str, Any], metrics_stamp: tuple[int, int, int] |
 def card(run: Path) -> dict[str, Any]:
     """What the page of a run shows beside its row."""
     return {
-        "config": _config(run),
+        "config": readable(lambda: flatten(read_yaml(run / "config.yaml")), {}),
         "status": read_status(run),
-        "preflight": _optional(run / PREFLIGHT),
+        "preflight": readable(lambda: read_object(run / PREFLIGHT), None),
         "run_card": _run_card(run),
-        "references": _references(run),
+        "references": readable(lambda: read_references(run), {}),
         "checkpoints": sorted((path.name for path in run.glob("global_step_*") if path.is_dir()), key=_step),
         "tables": sorted(path.stem for path in run.glob("tables/*.json")),
     }
-
-
-def _config(run: Path) -> dict[str, Any]:
-    try:
-        return flatten(read_yaml(run / "config.yaml"))
-    except RagenError:
-        return {}
-
-
-def _optional(path: Path) -> dict[str, Any] | None:
-    try:
-        return read_object(path)
-    except RagenError:
-        return None
 
 
 def _run_card(run: Path) -> list[dict[str, Any]]:
@@ -423,13 +408,6 @@ def _run_card(run: Path) -> list[dict[str, Any]]:
         return [asdict(section) for section in sections(read_card(run))]
     except (RagenError, ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
         return []
-
-
-def _references(run: Path) -> dict[str, dict[str, float]]:
-    try:
-        return read_references(run)
-    except RagenError:
-        return {}
 
 
 def _step(name: str) -> tuple[int, str]:

@@ -19,7 +19,7 @@ from ragen.errors import RagenError
 from ragen.files import number, read_object, read_text
 from ragen.tracking.outcomes import Outcome
 from ragen.view.folders import MARKS, Entry, id_of, may_hold_runs
-from ragen.view.summary import stamp
+from ragen.view.summary import readable, stamp
 
 RESULT, COMMAND = ".result.json", ".command"
 SCALING = "scaling.md"
@@ -169,7 +169,4 @@ def with_end(stem: Path, end: str) -> Path:
 
 def record_of(path: Path) -> dict[str, Any]:
     """The record of a run that has ended; empty where there is none that can be read."""
-    try:
-        return read_object(path)
-    except RagenError:
-        return {}
+    return readable(lambda: read_object(path), {})

@@ -76,9 +76,7 @@ def read_list(folders: Folders) -> list[dict[str, Any]]:
         statuses = [read_outcome(stem).status for stem in sweep.stems]
         rows.append(
             {
-                "id": sweep.id,
-                "name": title_of(sweep),
-                "folder": str(sweep.path),
+                **named(sweep),
                 "num_runs": len(statuses),
                 "num_ended": sum(status != "missing" for status in statuses),
                 "num_failed": statuses.count("fail"),
@@ -87,6 +85,10 @@ def read_list(folders: Folders) -> list[dict[str, Any]]:
             }
         )
     return sorted(rows, key=lambda row: -row["updated_at"])
+
+
+def named(sweep: Sweep) -> dict[str, str]:
+    return {"id": sweep.id, "name": title_of(sweep), "folder": str(sweep.path)}
 
 
 def updated_at(sweep: Sweep) -> float:
@@ -109,9 +111,7 @@ def read_sweep(folders: Folders, sweep_id: str) -> dict[str, Any]:
     conditions.sort(key=lambda condition: sort_key(condition.value))
     compared = conditions[:MOST_DIFFERENCES]
     return {
-        "id": sweep.id,
-        "name": title_of(sweep),
-        "folder": str(sweep.path),
+        **named(sweep),
         "interval": interval_name(conditions),
         "points": [to_point(condition) for condition in conditions],
         "differences": [[_estimate(paired_difference(one, other)) for other in compared] for one in compared],
@@ -129,9 +129,7 @@ def read_scaling(sweep: Sweep, entries: Mapping[str, Entry]) -> dict[str, Any]:
     runs = {name: found[0].id for name, found in runs_by_name(entries.values()).items() if name in cells}
     empty = {"interval": "", "points": [], "differences": [], "waiting": [], "report": ""}
     return {
-        "id": sweep.id,
-        "name": title_of(sweep),
-        "folder": str(sweep.path),
+        **named(sweep),
         **empty,
         "table": table | {"runs": runs},
     }

@@ -167,7 +167,10 @@ FUNCTIONS: Mapping[str, Callable[..., Any]] = {
     "sum": _sum,
 }
 """A set comes as a sorted list: the order of Python's own differs from process to process."""
-PLAIN_METHODS = "count endswith find index isalpha isdigit lower startswith strip title upper".split()
+PLAIN_METHODS = (
+    *("count", "endswith", "find", "index", "isalpha", "isdigit"),
+    *("lower", "startswith", "strip", "title", "upper"),
+)
 METHODS: Mapping[type, Mapping[str, Callable[..., Any]]] = {
     str: {name: getattr(str, name) for name in PLAIN_METHODS}
     | {
