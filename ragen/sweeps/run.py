@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ragen.config import Config
+from ragen.tracking.conditions import ListedRun
 from ragen.tracking.lock import run_lock
 from ragen.tracking.outcomes import STATUS_OF_STATE
 from ragen.tracking.rundir import read_metrics, read_status, write_atomic
@@ -22,22 +23,14 @@ DEVICES = "{devices}"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Run:
+class Run(ListedRun):
     """One command with a run directory."""
 
-    name: str
-    """Its experiment name, which no other run of the list has."""
     command: tuple[str, ...]
     """Program and arguments; {devices} stands for the GPU ids of the slot."""
     log: Path
     """What it prints."""
-    run_dir: Path
-    """Its run directory: metrics.jsonl, status.json, checkpoints."""
     total_steps: int
-    value: str = ""
-    """What the sweep varies, as typed."""
-    seed: int = 1
-    """1 is the plain run; 2, 3, ... repeat it with other random numbers."""
     fields: Mapping[str, str] = field(default_factory=dict)
     """What its result line begins with."""
     has_score: bool = False

@@ -11,29 +11,18 @@ from pathlib import Path
 
 from ragen.errors import RagenError
 from ragen.files import read_yaml, value_at
-from ragen.tracking.conditions import Condition, Curve, read_curve, share_levels
+from ragen.tracking.conditions import Condition, Curve, ListedRun, read_curve, share_levels
 from ragen.tracking.outcomes import STATUS_OF_STATE, Outcome
 from ragen.tracking.rundir import read_status
 from ragen.tracking.validation import NO_VALIDATION
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class ArmRun:
-    """A run of an arm, in the form that conditions are read from."""
+class ArmRun(ListedRun):
+    """A run of an arm: `value` is the arm's name, `seed` its seed.train, by which runs are paired."""
 
-    name: str
-    value: str
-    """The name of its arm."""
-    seed: int
-    """Its seed.train, by which runs are paired."""
-    run_dir: Path
     val_seed: str
     """Its seed.val: which levels it was validated on."""
-
-
-def read_arm(name: str, folders: Sequence[Path]) -> Condition:
-    """The runs of an arm. One that has not ended does not count."""
-    return make_arm(name, [read_arm_run(name, folder) for folder in folders])
 
 
 def make_arm(name: str, curves: Sequence[Curve]) -> Condition:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 from ragen.algorithms.comparison import area, wilson_coverage
 from ragen.algorithms.statistics import Estimate, over_seeds, proportion_interval, unknown_interval
@@ -17,17 +17,18 @@ from ragen.tracking.rundir import read_records
 from ragen.tracking.validation import mean_success, read_validation
 
 
-class ListedRun(Protocol):
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ListedRun:
     """A run of a list: as it was planned, or as its record tells."""
 
-    @property
-    def name(self) -> str: ...
-    @property
-    def value(self) -> str: ...
-    @property
-    def seed(self) -> int: ...
-    @property
-    def run_dir(self) -> Path: ...
+    name: str = ""
+    """Its experiment name, which no other run of the list has."""
+    run_dir: Path
+    """Its run directory: metrics.jsonl, status.json, checkpoints."""
+    value: str = ""
+    """What the list varies, as typed."""
+    seed: int = 1
+    """1 is the plain run; 2, 3, ... repeat it with other random numbers. Of arms it is seed.train."""
 
 
 R = TypeVar("R", bound=ListedRun)

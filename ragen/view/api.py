@@ -171,16 +171,12 @@ def page_file(name: str) -> Response:
 
 def build_app(roots: list[Path], model: Model | None = None) -> Starlette:
     """The application without its guard."""
-    handlers = {NotThere: not_there, RagenError: bad_request, HTTPException: http_error, Exception: unexpected}
+    handlers = {NotThere: failing(404), RagenError: failing(400), HTTPException: http_error, Exception: unexpected}
     return Starlette(routes=Api(Folders(roots), model).routes(), exception_handlers=handlers)
 
 
-def not_there(request: Request, error: Exception) -> Response:
-    return Json({"error": str(error)}, 404)
-
-
-def bad_request(request: Request, error: Exception) -> Response:
-    return Json({"error": str(error)}, 400)
+def failing(status: int) -> Callable[[Request, Exception], Response]:
+    return lambda request, error: Json({"error": str(error)}, status)
 
 
 def http_error(request: Request, error: Exception) -> Response:

@@ -19,6 +19,7 @@ from ragen.tracking.comparison import paired_difference
 from ragen.tracking.conditions import (
     Condition,
     Curve,
+    ListedRun,
     endings,
     interval_name,
     read_conditions,
@@ -55,13 +56,9 @@ MOST_DIFFERENCES = 40
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Listed:
+class Listed(ListedRun):
     """A run of a sweep, in the form that conditions are read from."""
 
-    name: str
-    value: str
-    seed: int
-    run_dir: Path
     entry: Entry | None
     """None where its run directory is not among those that are shown."""
     outcome: Outcome
@@ -182,19 +179,9 @@ def read_cached(run: Listed, outcome: Outcome) -> Curve:
     return replace(curve, run=run, outcome=outcome)
 
 
-@dataclass(frozen=True, slots=True)
-class _Folder:
-    """What reading a curve needs to know of its run."""
-
-    run_dir: Path
-    name: str = ""
-    value: str = ""
-    seed: int = 1
-
-
 @functools.lru_cache(maxsize=1000)
 def _read_curve(run_dir: Path, version: Any) -> Curve:
-    return read_curve(_Folder(run_dir), Outcome(status="missing"))
+    return read_curve(ListedRun(run_dir=run_dir), Outcome(status="missing"))
 
 
 def _no_curve(run: Listed, outcome: Outcome) -> Curve:

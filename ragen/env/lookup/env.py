@@ -92,11 +92,8 @@ class LookupEnv(StartedEnv, ToolEnv):
     @property
     def num_found(self) -> int:
         """Facts of the way that the last result has brought, counted from the question."""
-        shown = [number for number, hop in enumerate(self.question.hops, start=1) if self._shows(hop.subject)]
+        shown = [number for number, hop in enumerate(self.question.hops, start=1) if f"\n{hop.subject}: " in self.said]
         return max(shown, default=0)
-
-    def _shows(self, subject: str) -> bool:
-        return f"\n{subject}: " in self.said
 
     def solve(self) -> list[str] | None:
         """Searches for the facts that are missing, and the answer."""

@@ -142,9 +142,6 @@ class SudokuEnv(StartedEnv):
             "r1c2=3; 0 empties a cell."
         )
 
-    def free_cells(self) -> list[int]:
-        return [cell for cell, digit in enumerate(self.board) if not digit]
-
     def example_answer(self) -> str:
         """Wrong digits for two of the cells that are to be filled."""
         rng, size = Rng("example", self.level_content()), self.puzzle.size
@@ -162,7 +159,7 @@ class SudokuEnv(StartedEnv):
 
     def sample_text(self, rng: Rng) -> str:
         """Random digits for random empty cells."""
-        cells = self.free_cells()
+        cells = [cell for cell, digit in enumerate(self.board) if not digit]
         chosen = rng.sample(cells, min(len(cells), self.config.placements))
         return " ".join(self.spell(cell, 1 + rng.below(self.puzzle.size)) for cell in chosen)
 
