@@ -203,6 +203,13 @@ def member_spans(path: Path) -> list[Span]:
 # --- files of a run -------------------------------------------------------------------------------------------------
 
 
+def read_member(path: Path, span: Span) -> Episode:
+    """One episode of a compressed file."""
+    with path.open("rb") as file:
+        file.seek(span.offset)
+        return episode_from_json(json.loads(gzip.decompress(file.read(span.length))))
+
+
 def episode_name(path: Path) -> str:
     """episodes/train_step_3.jsonl.gz -> train_step_3"""
     return next((path.name.removesuffix(end) for end in SUFFIXES if path.name.endswith(end)), path.stem)
