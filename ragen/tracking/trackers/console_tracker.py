@@ -1,4 +1,7 @@
-"""What a person sees of a run: a live display on a terminal, one short line per step in a log."""
+"""What a person sees of a run: a live display on a terminal, one short line per step in a log.
+
+Tested in tests/tracking/test_console_tracker.py.
+"""
 
 from __future__ import annotations
 

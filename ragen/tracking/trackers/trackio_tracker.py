@@ -2,6 +2,8 @@
 
 Rows go straight to Trackio's storage. `trackio.init` writes to one folder per process, asks the hub for the user's
 name, prints on the terminal, and a thread of its own turns faults into warnings; the storage raises them.
+
+Tested in tests/tracking/test_trackio_tracker.py.
 """
 
 from __future__ import annotations

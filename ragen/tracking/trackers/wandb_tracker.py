@@ -2,6 +2,8 @@
 
 `WANDB_MODE` and `wandb offline` are respected. An offline run lies in <run directory>/wandb and is sent later with
 `wandb sync`. The run id is kept there, too, so that a resumed run continues the same W&B run.
+
+Tested in tests/tracking/test_wandb_tracker.py.
 """
 
 from __future__ import annotations

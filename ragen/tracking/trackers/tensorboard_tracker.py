@@ -1,4 +1,7 @@
-"""TensorBoard: `tensorboard --logdir <run directory>/tensorboard`."""
+"""TensorBoard: `tensorboard --logdir <run directory>/tensorboard`.
+
+Tested in tests/tracking/test_tensorboard_tracker.py.
+"""
 
 from __future__ import annotations
 

@@ -2,6 +2,8 @@
 
 Each new run has a database of its own, since MLflow keeps those that it opened for as long as the process lives.
 A resumed run continues the newest.
+
+Tested in tests/tracking/test_mlflow_tracker.py.
 """
 
 from __future__ import annotations
