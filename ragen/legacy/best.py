@@ -14,13 +14,13 @@ from statistics import fmean
 from typing import Any, NamedTuple
 
 from ragen.algorithms.statistics import Estimate, student_interval, unknown_interval
+from ragen.studies.comparison import SMALLEST, compare_all
+from ragen.studies.conditions import read_conditions
+from ragen.studies.outcomes import DONE, Outcome
 from ragen.sweeps.compare import report
 from ragen.sweeps.results import score_of
 from ragen.sweeps.run import Run
-from ragen.tracking.comparison import SMALLEST, compare_all
-from ragen.tracking.conditions import read_conditions
 from ragen.tracking.console import console, print_table
-from ragen.tracking.outcomes import DONE, Outcome
 from ragen.tracking.rundir import write_atomic
 
 BEST = Path("log/searched_hyper_params")

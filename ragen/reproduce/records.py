@@ -16,8 +16,8 @@ from ragen.errors import RagenError
 from ragen.files import read_object, value_at
 from ragen.reproduce.claim import Arm, Budget, Claim, Evidence, Finding, Point
 from ragen.reproduce.plan import key_of
-from ragen.tracking.comparison import MEASURES
-from ragen.tracking.conditions import Condition
+from ragen.studies.comparison import MEASURES
+from ragen.studies.conditions import Condition
 from ragen.tracking.run_card import read_card
 from ragen.tracking.rundir import write_atomic
 

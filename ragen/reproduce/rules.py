@@ -15,7 +15,7 @@ from statistics import fmean
 from ragen.algorithms.comparison import ALPHA, TINY, Gap, holm, paired_gap, seeds_needed
 from ragen.algorithms.statistics import Estimate, proportion_interval, student_interval, unknown_interval
 from ragen.reproduce.claim import Evidence, Finding, Point, Verdict
-from ragen.tracking.conditions import Curve
+from ragen.studies.conditions import Curve
 
 WORTH_FINDING = 0.05
 """The difference of success that matters, unless a claim names another one."""

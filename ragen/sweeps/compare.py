@@ -11,9 +11,9 @@ import numpy as np
 
 from ragen.algorithms.comparison import iqm_coverage, iqm_interval
 from ragen.files import finite
-from ragen.tracking.arms import make_arm, read_arm_run
-from ragen.tracking.comparison import COLUMNS, Comparison, compare_all, how_compared, to_row
-from ragen.tracking.conditions import Condition, collapse_note, endings, interval_name
+from ragen.studies.arms import make_arm, read_arm_run
+from ragen.studies.comparison import COLUMNS, Comparison, compare_all, how_compared, to_row
+from ragen.studies.conditions import Condition, collapse_note, endings, interval_name
 from ragen.tracking.console import markdown_table
 from ragen.tracking.rundir import read_metrics, read_status
 from ragen.tracking.validation import success_by_tag

@@ -12,6 +12,7 @@ from pathlib import Path
 from ragen.config.schema import Config
 from ragen.config.trainer import TrainerConfig
 from ragen.errors import ConfigError, Interrupted
+from ragen.studies.outcomes import DONE, Outcome
 from ragen.sweeps.backend import Backend, LocalBackend
 from ragen.sweeps.results import SummaryLog, outcome_before, write_result
 from ragen.sweeps.run import Run, shell_line
@@ -19,7 +20,6 @@ from ragen.sweeps.scheduler import Scheduler
 from ragen.sweeps.slots import Slot
 from ragen.sweeps.view import make_view
 from ragen.tracking.console import duration
-from ragen.tracking.outcomes import DONE, Outcome
 from ragen.trainer.checkpoint import LATEST
 from ragen.trainer.start import check_own_changes, checkpoint_bytes, plan_start
 

@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ragen.config import Config
-from ragen.tracking.conditions import ListedRun
+from ragen.studies.conditions import ListedRun
+from ragen.studies.outcomes import STATUS_OF_STATE
 from ragen.tracking.lock import run_lock
-from ragen.tracking.outcomes import STATUS_OF_STATE
 from ragen.tracking.rundir import read_metrics, read_status, write_atomic
 from ragen.tracking.validation import mean_success
 

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from typing import Literal, Protocol
 
 from ragen.errors import RagenError
+from ragen.studies.outcomes import Outcome, Status
 from ragen.sweeps.backend import Backend, Job
 from ragen.sweeps.results import missing, never_started, outcome_of
 from ragen.sweeps.run import Progress, Run
-from ragen.tracking.outcomes import Outcome, Status
 from ragen.trainer.signals import Signals
 
 POLL_S = 0.25

@@ -17,7 +17,7 @@ from typing import Any
 
 from ragen.errors import RagenError
 from ragen.files import number, read_object, read_text
-from ragen.tracking.outcomes import Outcome
+from ragen.studies.outcomes import Outcome
 from ragen.view.folders import MARKS, Entry, id_of, may_hold_runs
 from ragen.view.summary import readable, stamp
 

@@ -15,8 +15,8 @@ from typing import Any
 from ragen.algorithms.statistics import Estimate
 from ragen.errors import RagenError
 from ragen.files import finite
-from ragen.tracking.comparison import paired_difference
-from ragen.tracking.conditions import (
+from ragen.studies.comparison import paired_difference
+from ragen.studies.conditions import (
     Condition,
     Curve,
     ListedRun,
@@ -26,7 +26,7 @@ from ragen.tracking.conditions import (
     read_curve,
     share_levels,
 )
-from ragen.tracking.outcomes import Outcome
+from ragen.studies.outcomes import Outcome
 from ragen.view.folders import Entry, Folders, NotThere
 from ragen.view.series import METRICS
 from ragen.view.settings import at, read_settings

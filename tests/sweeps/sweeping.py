@@ -15,12 +15,12 @@ from pathlib import Path
 from rich.console import Console
 
 from ragen.cli.sweep import main
+from ragen.studies.outcomes import Outcome
 from ragen.sweeps.backend import LocalBackend
 from ragen.sweeps.run import Run
 from ragen.sweeps.scheduler import Scheduler
 from ragen.sweeps.slots import Slot
 from ragen.sweeps.view import LineView
-from ragen.tracking.outcomes import Outcome
 
 REPOSITORY = Path(__file__).parents[2]
 

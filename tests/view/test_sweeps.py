@@ -8,13 +8,13 @@ from urllib.parse import quote
 import pytest
 
 from ragen.algorithms.statistics import Estimate, over_seeds, proportion_interval
+from ragen.studies.comparison import paired_difference
+from ragen.studies.conditions import Condition, Curve
+from ragen.studies.outcomes import Outcome
 from ragen.sweeps.base_study import plan
 from ragen.sweeps.results import fields_of, write_result
 from ragen.sweeps.run import Run
-from ragen.tracking.comparison import paired_difference
-from ragen.tracking.conditions import Condition, Curve
 from ragen.tracking.console import markdown_table
-from ragen.tracking.outcomes import Outcome
 from ragen.tracking.rundir import RunDir
 from ragen.view.sweeps import sort_key
 

@@ -13,7 +13,7 @@ from statistics import fmean
 
 from ragen.algorithms.comparison import ALPHA, Gap, holm, paired_gap, seeds_needed, unpaired_gap
 from ragen.algorithms.statistics import Estimate, mean_interval, unknown_interval
-from ragen.tracking.conditions import Condition, Curve
+from ragen.studies.conditions import Condition, Curve
 from ragen.tracking.episodes import find_episodes, read_episodes
 
 MEASURES = ("final", "best", "area")

@@ -12,7 +12,7 @@ from typing import TypeVar
 
 from ragen.algorithms.comparison import area, wilson_coverage
 from ragen.algorithms.statistics import Estimate, over_seeds, proportion_interval, unknown_interval
-from ragen.tracking.outcomes import DONE, Outcome
+from ragen.studies.outcomes import DONE, Outcome
 from ragen.tracking.rundir import read_records
 from ragen.tracking.validation import mean_success, read_validation
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from ragen.algorithms.statistics import mean_interval, proportion_interval
-from ragen.tracking.comparison import (
+from ragen.studies.comparison import (
     Comparison,
     compare,
     compare_all,
@@ -16,8 +16,8 @@ from ragen.tracking.comparison import (
     pair_seeds,
     to_row,
 )
-from ragen.tracking.conditions import Condition, Curve
-from ragen.tracking.outcomes import Outcome
+from ragen.studies.conditions import Condition, Curve
+from ragen.studies.outcomes import Outcome
 from ragen.tracking.rundir import RunDir
 from tests.view.runs import episode
 

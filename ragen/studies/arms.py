@@ -11,8 +11,8 @@ from pathlib import Path
 
 from ragen.errors import RagenError
 from ragen.files import read_yaml, value_at
-from ragen.tracking.conditions import Condition, Curve, ListedRun, read_curve, share_levels
-from ragen.tracking.outcomes import STATUS_OF_STATE, Outcome
+from ragen.studies.conditions import Condition, Curve, ListedRun, read_curve, share_levels
+from ragen.studies.outcomes import STATUS_OF_STATE, Outcome
 from ragen.tracking.rundir import read_status
 from ragen.tracking.validation import NO_VALIDATION
 
