@@ -40,8 +40,8 @@ from ragen.view.filters import replay
 from ragen.view.folders import Entry, Folders, NotThere
 from ragen.view.gradients import read_gradients
 from ragen.view.index import Index
-from ragen.view.model import Model
-from ragen.view.play_api import PlayApi
+from ragen.view.playing.model import Model
+from ragen.view.playing.routes import PlayApi
 from ragen.view.series import read_series
 from ragen.view.summary import Summaries, card
 from ragen.view.sweeps import read_list, read_sweep

@@ -24,7 +24,7 @@ from ragen.llm_agent.prompts import tool_description
 from ragen.models.resolve import inner_model, resolve_model
 from ragen.text import printable
 from ragen.types import Message
-from ragen.view.play import Session
+from ragen.view.playing.session import Session
 
 PROGRAM = ("-m", "ragen.evaluation.answer")
 ANSWER_S = 300.0

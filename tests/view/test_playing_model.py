@@ -12,10 +12,10 @@ from starlette.testclient import TestClient
 from ragen.cli import main
 from ragen.errors import ConfigError, ModelUnavailable, RagenError
 from ragen.models.resolve import TINY_ROOT
-from ragen.view.model import Model, completion_of, playable, request_of, temperature_of
-from ragen.view.play import Level, Session
+from ragen.view.playing.model import Model, completion_of, playable, request_of, temperature_of
+from ragen.view.playing.session import Level, Session
 from ragen.view.server import guarded
-from tests.view.test_play import post
+from tests.view.test_playing_session import post
 from tests.view.test_server import start
 
 ECHO = """
@@ -93,7 +93,7 @@ def test_errors_of_the_model_are_sentences(models):
 
 
 def test_a_process_that_does_not_end_is_killed(monkeypatch):
-    monkeypatch.setattr("ragen.view.model.END_S", 0.2)
+    monkeypatch.setattr("ragen.view.playing.model.END_S", 0.2)
     model = scripted("import time\nwhile True: time.sleep(1)")
     model.close()
     assert model.process.returncode == -signal.SIGKILL

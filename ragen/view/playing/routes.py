@@ -6,7 +6,7 @@
     POST /api/play/reply      answer a turn: {"session", "turn", "text"}
     POST /api/play/model      let the model of --play answer it: {"session", "turn", "temperature"}
 
-Tested in tests/view/test_play.py.
+Tested in tests/view/test_playing_session.py.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from starlette.routing import Route
 
 from ragen.errors import RagenError
 from ragen.view.folders import Folders
-from ragen.view.model import Model, answer_turn, temperature_of
-from ragen.view.play import Session, Sessions, check_turn, describe, level_of, solve
+from ragen.view.playing.model import Model, answer_turn, temperature_of
+from ragen.view.playing.session import Session, Sessions, check_turn, describe, level_of, solve
 
 LARGEST_BODY = 1_000_000
 """Bytes of a POST."""
