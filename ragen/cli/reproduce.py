@@ -12,7 +12,7 @@ from ragen.config.arguments import num_seeds, positive
 from ragen.errors import ConfigError
 from ragen.reproduce.claim import BUDGETS, SEEDS
 from ragen.reproduce.command import Options, list_claims, reproduce, write_page
-from ragen.sweeps.run import shell_line
+from ragen.sweeps.driving.run import shell_line
 
 OUT = Path("results/reproduce")
 

@@ -18,8 +18,8 @@ from ragen.studies.comparison import SMALLEST, compare_all
 from ragen.studies.conditions import read_conditions
 from ragen.studies.outcomes import DONE, Outcome
 from ragen.sweeps.compare import report
-from ragen.sweeps.results import score_of
-from ragen.sweeps.run import Run
+from ragen.sweeps.driving.results import score_of
+from ragen.sweeps.driving.run import Run
 from ragen.tracking.console import console, print_table
 from ragen.tracking.rundir import write_atomic
 

@@ -14,8 +14,8 @@ from ragen.config.seeds import SEED_GAP
 from ragen.reproduce.claim import Arm, Budget, Claim, Evidence
 from ragen.studies.conditions import Condition, read_curve
 from ragen.studies.outcomes import DONE, Outcome
-from ragen.sweeps.run import DEVICES, Run, shell_line
-from ragen.sweeps.slots import Slot, ask_nvidia_smi, cut_slots, find_machine, has_cuda, repeat_slots
+from ragen.sweeps.driving.run import DEVICES, Run, shell_line
+from ragen.sweeps.driving.slots import Slot, ask_nvidia_smi, cut_slots, find_machine, has_cuda, repeat_slots
 from ragen.tracking.console import duration, markdown_table
 
 PROGRAM = (sys.executable, "-m", "ragen.cli")

@@ -1,6 +1,6 @@
 """How a run of a list ended; `<name>.result.json` beside its log holds it. Drivers write it, reports and pages read it.
 
-Tested in tests/sweeps/test_results.py.
+Tested in tests/sweeps/driving/test_results.py.
 """
 
 from __future__ import annotations

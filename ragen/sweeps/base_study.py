@@ -22,9 +22,9 @@ from ragen.config.seeds import SEED_GAP
 from ragen.sft.config import SECTION
 from ragen.studies.comparison import p_text, verdict
 from ragen.studies.outcomes import DONE
-from ragen.sweeps.driver import check_is_one, drive
-from ragen.sweeps.run import Run, shell_line
-from ragen.sweeps.slots import Slot
+from ragen.sweeps.driving.driver import check_is_one, drive
+from ragen.sweeps.driving.run import Run, shell_line
+from ragen.sweeps.driving.slots import Slot
 from ragen.tracking.console import markdown_table
 from ragen.tracking.names import GREEDY_VALIDATION, VALIDATION
 from ragen.tracking.rundir import read_records, read_status, write_atomic

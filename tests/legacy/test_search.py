@@ -20,7 +20,7 @@ from ragen.legacy import best, search
 from ragen.legacy.__main__ import main as legacy
 from ragen.models.resolve import resolve_model
 from ragen.studies.outcomes import Outcome
-from ragen.sweeps.run import Run
+from ragen.sweeps.driving.run import Run
 from ragen.tracking.rundir import RunDir, read_metrics, read_status, write_atomic
 from tests.legacy.test_base_experiments import published
 

@@ -10,7 +10,7 @@ from typing import Any
 from ragen.reproduce.claim import Evidence
 from ragen.studies.conditions import Condition, read_curve
 from ragen.studies.outcomes import Outcome
-from ragen.sweeps.run import Run
+from ragen.sweeps.driving.run import Run
 
 Rows = Sequence[Mapping[str, Any]]
 

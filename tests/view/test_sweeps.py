@@ -12,8 +12,8 @@ from ragen.studies.comparison import paired_difference
 from ragen.studies.conditions import Condition, Curve
 from ragen.studies.outcomes import Outcome
 from ragen.sweeps.base_study import plan
-from ragen.sweeps.results import fields_of, write_result
-from ragen.sweeps.run import Run
+from ragen.sweeps.driving.results import fields_of, write_result
+from ragen.sweeps.driving.run import Run
 from ragen.tracking.console import markdown_table
 from ragen.tracking.rundir import RunDir
 from ragen.view.sweeps import sort_key

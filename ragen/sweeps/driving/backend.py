@@ -1,6 +1,6 @@
 """What starts runs: processes on the slots of this machine here, Ray tasks in ray_backend.py.
 
-Tested in tests/sweeps/test_scheduler.py.
+Tested in tests/sweeps/driving/test_scheduler.py.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from ragen.sweeps.child import start_child, stop_children
-from ragen.sweeps.run import Run
-from ragen.sweeps.slots import Slot, thread_settings
+from ragen.sweeps.driving.child import start_child, stop_children
+from ragen.sweeps.driving.run import Run
+from ragen.sweeps.driving.slots import Slot, thread_settings
 from ragen.trainer.checkpoint import LATEST
 
 

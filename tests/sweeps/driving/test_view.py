@@ -6,7 +6,7 @@ import io
 
 from rich.console import Console
 
-from ragen.sweeps.view import TableView, make_view
+from ragen.sweeps.driving.view import TableView, make_view
 from tests.sweeps.sweeping import SLOTS, quiet, runs_of_all_kinds, work
 
 

@@ -38,8 +38,8 @@ def test_tasks_of_a_sweep_that_is_stopped_end_their_processes(tmp_path, disposit
     program = f"""
 import time
 from pathlib import Path
-from ragen.sweeps.ray_backend import RayBackend
-from ragen.sweeps.slots import Slot
+from ragen.sweeps.driving.ray_backend import RayBackend
+from ragen.sweeps.driving.slots import Slot
 from tests.sweeps.sweeping import script_run
 
 wait = "import time; print('up', flush=True); time.sleep(100)"
@@ -68,7 +68,7 @@ print("stopped")
 
 
 def test_a_task_that_is_cancelled_while_it_starts_its_process_ends_it(tmp_path, monkeypatch):
-    from ragen.sweeps import ray_backend
+    from ragen.sweeps.driving import ray_backend
 
     run = script_run(tmp_path, "started", "import time; print('up', flush=True); time.sleep(100)")
     start_run = ray_backend.start_run

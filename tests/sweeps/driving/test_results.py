@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from ragen.sweeps.results import fields_of, outcome_before, write_result
+from ragen.sweeps.driving.results import fields_of, outcome_before, write_result
 from tests.sweeps.sweeping import runs_of_all_kinds, script_run, work, writing
 
 

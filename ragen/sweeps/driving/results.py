@@ -14,7 +14,7 @@ from statistics import fmean
 from ragen.errors import NOTHING_LEARNED
 from ragen.files import read_object
 from ragen.studies.outcomes import STATUS_OF_STATE, TIMES, Outcome
-from ragen.sweeps.run import Run, read_state
+from ragen.sweeps.driving.run import Run, read_state
 from ragen.tracking.names import SCORE, VALIDATION, by_tag
 from ragen.tracking.rundir import read_records, read_status, write_atomic
 

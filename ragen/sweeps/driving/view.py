@@ -12,7 +12,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from ragen.sweeps.scheduler import Phase, RunState
+from ragen.sweeps.driving.scheduler import Phase, RunState
 from ragen.tracking.console import console, duration
 
 STYLES: dict[Phase, str] = {

@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from ragen.errors import ConfigError, RagenError, needing_extra
-from ragen.sweeps.backend import ProcessEnd, start_run
-from ragen.sweeps.child import GRACE_S, stop_children
-from ragen.sweeps.run import Run
-from ragen.sweeps.slots import Machine, Slot, ask_nvidia_smi, slot_label, split_list
+from ragen.sweeps.driving.backend import ProcessEnd, start_run
+from ragen.sweeps.driving.child import GRACE_S, stop_children
+from ragen.sweeps.driving.run import Run
+from ragen.sweeps.driving.slots import Machine, Slot, ask_nvidia_smi, slot_label, split_list
 from ragen.trainer.signals import Signals
 
 with needing_extra("ray", "--ray needs Ray"):

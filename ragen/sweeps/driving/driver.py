@@ -13,12 +13,12 @@ from ragen.config.schema import Config
 from ragen.config.trainer import TrainerConfig
 from ragen.errors import ConfigError, Interrupted
 from ragen.studies.outcomes import DONE, Outcome
-from ragen.sweeps.backend import Backend, LocalBackend
-from ragen.sweeps.results import SummaryLog, outcome_before, write_result
-from ragen.sweeps.run import Run, shell_line
-from ragen.sweeps.scheduler import Scheduler
-from ragen.sweeps.slots import Slot
-from ragen.sweeps.view import make_view
+from ragen.sweeps.driving.backend import Backend, LocalBackend
+from ragen.sweeps.driving.results import SummaryLog, outcome_before, write_result
+from ragen.sweeps.driving.run import Run, shell_line
+from ragen.sweeps.driving.scheduler import Scheduler
+from ragen.sweeps.driving.slots import Slot
+from ragen.sweeps.driving.view import make_view
 from ragen.tracking.console import duration
 from ragen.trainer.checkpoint import LATEST
 from ragen.trainer.start import check_own_changes, checkpoint_bytes, plan_start
@@ -83,7 +83,7 @@ def exit_code(outcomes: Mapping[str, Outcome]) -> int:
 def make_backend(ray: str | None, slots: Sequence[Slot]) -> Backend:
     if ray is None:
         return LocalBackend(slots)
-    from ragen.sweeps.ray_backend import RayBackend
+    from ragen.sweeps.driving.ray_backend import RayBackend
 
     return RayBackend(ray, slots)
 

@@ -14,8 +14,8 @@ import pytest
 from ragen.config import load_config
 from ragen.errors import ConfigError, Interrupted
 from ragen.studies.outcomes import Outcome
-from ragen.sweeps.driver import drive, kept_checkpoints, plan_line
-from ragen.sweeps.slots import Slot
+from ragen.sweeps.driving.driver import drive, kept_checkpoints, plan_line
+from ragen.sweeps.driving.slots import Slot
 from tests.sweeps.sweeping import runs_of_all_kinds, script_run, writing
 
 SLOT = [Slot(devices="", size=1, label="1xCPU")]

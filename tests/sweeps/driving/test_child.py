@@ -14,7 +14,7 @@ def test_children_of_a_killed_scheduler_die_with_it(tmp_path):
     pid_file = tmp_path / "pid"
     child = f"import os, pathlib, time; pathlib.Path({str(pid_file)!r}).write_text(str(os.getpid())); time.sleep(60)"
     parent = (
-        "import os, signal, sys, time\nfrom pathlib import Path\nfrom ragen.sweeps.child import start_child\n"
+        "import os, signal, sys, time\nfrom pathlib import Path\nfrom ragen.sweeps.driving.child import start_child\n"
         f"start_child([sys.executable, '-c', {child!r}], log=Path({str(tmp_path / 'log')!r}), environment={{}}, "
         "is_appended=False)\n"
         f"while not Path({str(pid_file)!r}).exists(): time.sleep(0.01)\n"

@@ -8,7 +8,15 @@ from pathlib import Path
 import pytest
 
 from ragen.cli.sweep import main
-from ragen.sweeps.slots import Machine, Slot, cut_slots, find_machine, repeat_slots, short_model, thread_settings
+from ragen.sweeps.driving.slots import (
+    Machine,
+    Slot,
+    cut_slots,
+    find_machine,
+    repeat_slots,
+    short_model,
+    thread_settings,
+)
 from tests.sweeps.sweeping import dry_run
 
 
@@ -66,7 +74,7 @@ def test_gpus_of_others_are_left_alone(tmp_path, monkeypatch):
 
 def test_without_a_gpu_there_is_one_slot_on_the_cpu(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setattr("ragen.sweeps.slots.has_cuda", lambda: False)
+    monkeypatch.setattr("ragen.sweeps.driving.slots.has_cuda", lambda: False)
     assert [slot.label for slot in cut_slots(find_machine(None), 1)] == ["1xCPU"]
     assert [slot.label for slot in cut_slots(find_machine(["0", "1"]), 1)] == ["1xCPU", "1xCPU"]
     [command] = dry_run(capsys, "kl", "--kl-values", "0")
@@ -76,7 +84,7 @@ def test_without_a_gpu_there_is_one_slot_on_the_cpu(tmp_path, monkeypatch, capsy
 def test_gpus_that_nobody_lists_are_assumed_to_be_eight(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    monkeypatch.setattr("ragen.sweeps.slots.has_cuda", lambda: True)
+    monkeypatch.setattr("ragen.sweeps.driving.slots.has_cuda", lambda: True)
     assert main(["kl", "--dry-run", "--kl-values", "0"]) == 0
     assert "warning: nvidia-smi lists no GPUs, so 0,1,2,3,4,5,6,7 are assumed" in capsys.readouterr().out
 

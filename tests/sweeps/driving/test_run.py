@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from ragen.sweeps.run import shell_line
-from ragen.sweeps.slots import Slot
+from ragen.sweeps.driving.run import shell_line
+from ragen.sweeps.driving.slots import Slot
 from tests.sweeps.sweeping import script_run, work, writing
 
 

@@ -9,9 +9,9 @@ from typing import Literal, Protocol
 
 from ragen.errors import RagenError
 from ragen.studies.outcomes import Outcome, Status
-from ragen.sweeps.backend import Backend, Job
-from ragen.sweeps.results import missing, never_started, outcome_of
-from ragen.sweeps.run import Progress, Run
+from ragen.sweeps.driving.backend import Backend, Job
+from ragen.sweeps.driving.results import missing, never_started, outcome_of
+from ragen.sweeps.driving.run import Progress, Run
 from ragen.trainer.signals import Signals
 
 POLL_S = 0.25

@@ -13,9 +13,9 @@ from itertools import pairwise
 import pytest
 
 from ragen.errors import Interrupted
-from ragen.sweeps.backend import LocalBackend
-from ragen.sweeps.scheduler import Scheduler
-from ragen.sweeps.view import LineView
+from ragen.sweeps.driving.backend import LocalBackend
+from ragen.sweeps.driving.scheduler import Scheduler
+from ragen.sweeps.driving.view import LineView
 from tests.sweeps.sweeping import REPOSITORY, SLOTS, quiet, runs_of_all_kinds, script_run, work, writing
 
 
