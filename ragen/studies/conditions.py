@@ -1,6 +1,6 @@
 """What the runs of a sweep say about each value: curves, means over seeds, intervals.
 
-Tested in tests/sweeps/test_report.py and tests/view/test_sweeps.py.
+Tested in tests/sweeps/test_report.py and tests/view/reading/test_sweeps.py.
 """
 
 from __future__ import annotations

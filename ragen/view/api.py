@@ -34,17 +34,17 @@ from starlette.routing import Route
 from ragen.errors import RagenError
 from ragen.tracking.glossary import sentences_of
 from ragen.view import live, pages
-from ragen.view.encoding import to_json
-from ragen.view.episodes import group_of, list_episodes, read_episode
-from ragen.view.filters import replay
-from ragen.view.folders import Entry, Folders, NotThere
-from ragen.view.gradients import read_gradients
-from ragen.view.index import Index
 from ragen.view.playing.model import Model
 from ragen.view.playing.routes import PlayApi
-from ragen.view.series import read_series
-from ragen.view.summary import Summaries, card
-from ragen.view.sweeps import read_list, read_sweep
+from ragen.view.reading.encoding import to_json
+from ragen.view.reading.episodes import group_of, list_episodes, read_episode
+from ragen.view.reading.filters import replay
+from ragen.view.reading.folders import Entry, Folders, NotThere
+from ragen.view.reading.gradients import read_gradients
+from ragen.view.reading.index import Index
+from ragen.view.reading.series import read_series
+from ragen.view.reading.summary import Summaries, card
+from ragen.view.reading.sweeps import read_list, read_sweep
 
 MOST_NAMES = 2000
 """Metrics whose sentence is asked for at once."""

@@ -19,15 +19,15 @@ from ragen.tracking.console import console
 from ragen.tracking.glossary import sentences_of
 from ragen.tracking.rundir import write_atomic
 from ragen.view.bundle import bundle, pack
-from ragen.view.encoding import to_json
-from ragen.view.episodes import SELECT, read_episode, to_header
-from ragen.view.filters import replay, training_files
-from ragen.view.folders import MARKS, Entry, Folders, existing
-from ragen.view.gradients import read_gradients
-from ragen.view.index import Index
-from ragen.view.series import read_series
-from ragen.view.summary import Summaries, card, read_advisories
-from ragen.view.sweeps import read_list, read_sweep
+from ragen.view.reading.encoding import to_json
+from ragen.view.reading.episodes import SELECT, read_episode, to_header
+from ragen.view.reading.filters import replay, training_files
+from ragen.view.reading.folders import MARKS, Entry, Folders, existing
+from ragen.view.reading.gradients import read_gradients
+from ragen.view.reading.index import Index
+from ragen.view.reading.series import read_series
+from ragen.view.reading.summary import Summaries, card, read_advisories
+from ragen.view.reading.sweeps import read_list, read_sweep
 
 EPISODES = 20
 """Of each run, unless another number is asked for."""

@@ -14,9 +14,9 @@ from ragen.errors import RagenError
 from ragen.llm_agent.es_manager import EsManager
 from ragen.llm_agent.policies import play_replies
 from ragen.tracking.rundir import RunDir
-from ragen.view.folders import NotThere
 from ragen.view.playing import session as play
 from ragen.view.playing.session import Level, Session, Sessions, config_of, describe, solve
+from ragen.view.reading.folders import NotThere
 from tests.view.runs import write_run
 
 ORIGIN = {"origin": "http://127.0.0.1"}

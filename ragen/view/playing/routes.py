@@ -22,9 +22,9 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from ragen.errors import RagenError
-from ragen.view.folders import Folders
 from ragen.view.playing.model import Model, answer_turn, temperature_of
 from ragen.view.playing.session import Session, Sessions, check_turn, describe, level_of, solve
+from ragen.view.reading.folders import Folders
 
 LARGEST_BODY = 1_000_000
 """Bytes of a POST."""

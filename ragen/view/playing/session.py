@@ -29,12 +29,12 @@ from ragen.llm_agent.env_threads import Clock
 from ragen.llm_agent.es_manager import Seat, play_in_order
 from ragen.llm_agent.parsing import ANSWER
 from ragen.types import Episode, Message
-from ragen.view.boards import frame_of
-from ragen.view.episodes import to_turn
-from ragen.view.folders import NotThere
-from ragen.view.settings import read_settings
-from ragen.view.summary import stamp
-from ragen.view.tokens import Decoder
+from ragen.view.reading.boards import frame_of
+from ragen.view.reading.episodes import to_turn
+from ragen.view.reading.folders import NotThere
+from ragen.view.reading.settings import read_settings
+from ragen.view.reading.summary import stamp
+from ragen.view.reading.tokens import Decoder
 
 MOST_SESSIONS = 32
 IDLE_S = 3600.0

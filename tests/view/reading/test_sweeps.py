@@ -16,7 +16,7 @@ from ragen.sweeps.driving.results import fields_of, write_result
 from ragen.sweeps.driving.run import Run
 from ragen.tracking.console import markdown_table
 from ragen.tracking.rundir import RunDir
-from ragen.view.sweeps import sort_key
+from ragen.view.reading.sweeps import sort_key
 
 LEVELS = 100
 

@@ -13,10 +13,10 @@ from ragen.config.strict import build_dataclass
 from ragen.errors import RagenError
 from ragen.tracking.episodes import read_episodes
 from ragen.types import Episode, Group, group_episodes
-from ragen.view.folders import NotThere
-from ragen.view.index import Index
-from ragen.view.settings import at, read_settings
-from ragen.view.summary import STEP_FILE
+from ragen.view.reading.folders import NotThere
+from ragen.view.reading.index import Index
+from ragen.view.reading.settings import at, read_settings
+from ragen.view.reading.summary import STEP_FILE
 
 PREFIX = "rollout_filter_"
 

@@ -24,8 +24,8 @@ from typing import Any
 
 from ragen.errors import RagenError
 from ragen.tracking.episodes import HEADER, SUBFIELD, episode_files, episode_name, member_spans
-from ragen.view.folders import NotThere
-from ragen.view.summary import STEP_FILE, stamp
+from ragen.view.reading.folders import NotThere
+from ragen.view.reading.summary import STEP_FILE, stamp
 
 LAYOUT = 1
 """Of the tables; another one is built anew."""

@@ -2,7 +2,7 @@
 
 import json
 
-from ragen.view.encoding import to_json
+from ragen.view.reading.encoding import to_json
 
 
 def test_json_holds_no_number_that_browsers_refuse():

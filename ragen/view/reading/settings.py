@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ragen.files import read_yaml
-from ragen.view.summary import readable, stamp
+from ragen.view.reading.summary import readable, stamp
 
 
 def read_settings(run: Path) -> Mapping[str, Any]:

@@ -3,8 +3,8 @@
 import json
 
 from ragen.tracking.rundir import RunDir
-from ragen.view import series
-from ragen.view.series import read_series
+from ragen.view.reading import series
+from ragen.view.reading.series import read_series
 from tests.view.runs import write_run
 
 

@@ -27,11 +27,11 @@ from ragen.studies.conditions import (
     share_levels,
 )
 from ragen.studies.outcomes import Outcome
-from ragen.view.folders import Entry, Folders, NotThere
-from ragen.view.series import METRICS
-from ragen.view.settings import at, read_settings
-from ragen.view.summary import read_status, stamp, state_of
-from ragen.view.sweep_files import (
+from ragen.view.reading.folders import Entry, Folders, NotThere
+from ragen.view.reading.series import METRICS
+from ragen.view.reading.settings import at, read_settings
+from ragen.view.reading.summary import read_status, stamp, state_of
+from ragen.view.reading.sweep_files import (
     COMMAND,
     RESULT,
     Sweep,

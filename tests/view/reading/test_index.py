@@ -9,9 +9,9 @@ import pytest
 from ragen.errors import RagenError
 from ragen.tracking.episodes import episode_to_json
 from ragen.tracking.rundir import RunDir
-from ragen.view import index as module
-from ragen.view.folders import NotThere
-from ragen.view.index import Index, header_of, read_headers, read_line
+from ragen.view.reading import index as module
+from ragen.view.reading.folders import NotThere
+from ragen.view.reading.index import Index, header_of, read_headers, read_line
 from tests.view.runs import episode
 
 

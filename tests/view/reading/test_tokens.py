@@ -6,7 +6,7 @@ from tokenizers.decoders import ByteLevel
 from tokenizers.models import BPE
 
 from ragen.models.resolve import TINY_ROOT
-from ragen.view.tokens import Decoder, decoder_of
+from ragen.view.reading.tokens import Decoder, decoder_of
 
 TINY = {"model_path": "tiny"}
 

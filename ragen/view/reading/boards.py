@@ -13,7 +13,7 @@ from typing import Any
 from ragen.env.frozen_lake.env import FrozenLakeSymbols
 from ragen.env.sokoban.env import SokobanSymbols
 from ragen.types import Episode
-from ragen.view.settings import at
+from ragen.view.reading.settings import at
 
 SYMBOLS: dict[str, type] = {"sokoban": SokobanSymbols, "frozen_lake": FrozenLakeSymbols}
 LARGEST = 64

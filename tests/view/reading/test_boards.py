@@ -3,7 +3,7 @@
 import pytest
 
 from ragen.env.registry import make_env
-from ragen.view.boards import frame_of
+from ragen.view.reading.boards import frame_of
 from tests.view.runs import episode, turn
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from ragen.files import number
 from ragen.tracking import names
-from ragen.view.series import METRICS, read_block, rows_of
+from ragen.view.reading.series import METRICS, read_block, rows_of
 
 PREFIXES = (names.GRADIENTS, names.PREFILTER_GRADIENTS)
 MARKS = tuple(f'"{prefix}/'.encode() for prefix in PREFIXES)

@@ -26,8 +26,8 @@ from ragen.tracking.lock import is_locked
 from ragen.tracking.run_card import read_card
 from ragen.tracking.rundir import PREFLIGHT, SFT_RECORD
 from ragen.tracking.validation import read_references, success_by_tag
-from ragen.view.folders import Entry
-from ragen.view.series import METRICS, read_block, rows_of
+from ragen.view.reading.folders import Entry
+from ragen.view.reading.series import METRICS, read_block, rows_of
 
 T = TypeVar("T")
 KILLED = "its process is gone, without a word about why: it was killed, or the machine went down"

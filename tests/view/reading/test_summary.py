@@ -9,8 +9,8 @@ import pytest
 from ragen.tracking.lock import run_lock
 from ragen.tracking.run_card import begin_card, end_card
 from ragen.tracking.rundir import RunDir
-from ragen.view.folders import Folders
-from ragen.view.summary import (
+from ragen.view.reading.folders import Folders
+from ragen.view.reading.summary import (
     KILLED,
     SUCCESS_ITEM,
     Summaries,
@@ -144,7 +144,7 @@ def test_a_run_carries_what_the_rules_say_of_it(tmp_path):
 
 
 def test_a_list_does_not_wait_for_all_advisories(tmp_path, monkeypatch):
-    monkeypatch.setattr("ragen.view.summary.ADVISING_S", -1.0)
+    monkeypatch.setattr("ragen.view.reading.summary.ADVISING_S", -1.0)
     summaries = Summaries()
     write_run(tmp_path / "a")
     assert rows(tmp_path, summaries)["a"]["is_advised"] is False

@@ -1,6 +1,6 @@
 """The configuration of a run."""
 
-from ragen.view.settings import at, read_settings
+from ragen.view.reading.settings import at, read_settings
 from tests.view.runs import write_run
 
 

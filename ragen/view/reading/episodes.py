@@ -10,10 +10,10 @@ from typing import Any
 from ragen.errors import RagenError
 from ragen.tracking.episodes import episode_from_json
 from ragen.types import Episode, Turn
-from ragen.view.boards import frame_of
-from ragen.view.index import HEADER_COLUMNS, Index, Line, read_line
-from ragen.view.settings import read_settings
-from ragen.view.tokens import Decoder, decoder_of
+from ragen.view.reading.boards import frame_of
+from ragen.view.reading.index import HEADER_COLUMNS, Index, Line, read_line
+from ragen.view.reading.settings import read_settings
+from ragen.view.reading.tokens import Decoder, decoder_of
 
 PAGE_SIZE = 100
 SEARCH_S = 2.0

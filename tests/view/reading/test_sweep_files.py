@@ -3,8 +3,8 @@
 from pathlib import Path
 
 from ragen.tracking.console import markdown_table
-from ragen.view.folders import Folders
-from ragen.view.sweep_files import find_run, find_sweeps, folder_in, read_outcome, read_table, runs_by_name
+from ragen.view.reading.folders import Folders
+from ragen.view.reading.sweep_files import find_run, find_sweeps, folder_in, read_outcome, read_table, runs_by_name
 from tests.view.runs import write_run
 
 

@@ -5,7 +5,7 @@ import os
 import pytest
 
 from ragen.errors import ConfigError
-from ragen.view.folders import Folders, NotThere, existing
+from ragen.view.reading.folders import Folders, NotThere, existing
 from tests.view.runs import write_run
 
 

@@ -7,7 +7,7 @@ import pytest
 from ragen.tracking.episodes import episode_to_json
 from ragen.tracking.rundir import RunDir
 from ragen.types import Status
-from ragen.view import episodes as module
+from ragen.view.reading import episodes as module
 from tests.view.runs import episode, turn, write_run
 
 PATH = "/api/runs/0%2Fa"
