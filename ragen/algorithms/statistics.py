@@ -155,14 +155,6 @@ def mean_of(estimates: Sequence[Estimate]) -> Estimate:
     return Estimate(mean, mean - below, mean + above)
 
 
-def difference(one: Estimate, other: Estimate) -> Estimate:
-    """One minus the other, taken as independent; of two measured on the same levels the interval is too wide."""
-    mean = one.mean - other.mean
-    if math.isnan(one.low) or math.isnan(other.low):
-        return unknown_interval(mean)
-    return Estimate(mean, mean - math.hypot(one.below, other.above), mean + math.hypot(one.above, other.below))
-
-
 def student_interval(values: Sequence[float]) -> Estimate:
     """The mean of a few independent values with Student's interval.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
@@ -82,15 +83,10 @@ class Agent:
         if greedy:
             params = replace(params, temperature=0.0, top_p=1.0, top_k=-1)
         groups = EnvConfigsConfig(tags=(tag,), n_groups=(num_levels,))
-        environments = EsManager(
-            EnvSetConfig(env_groups=num_levels, group_size=group_size, env_configs=groups), config.custom_envs
-        )
-        try:
-            return proxy.rollout(
-                environments, RolloutPlan(levels=levels_from(first, num_levels), noise_seed=first, params=params)
-            )
-        finally:
-            environments.close()
+        played = EnvSetConfig(env_groups=num_levels, group_size=group_size, env_configs=groups)
+        plan = RolloutPlan(levels=levels_from(first, num_levels), noise_seed=first, params=params)
+        with closing(EsManager(played, config.custom_envs)) as environments:
+            return proxy.rollout(environments, plan)
 
     def evaluate(
         self, modes: Sequence[Literal["sampled", "greedy"]] = ("sampled",), *, references: bool = False
@@ -104,12 +100,9 @@ class Agent:
         Returns:
             Results with `policy`, `episodes`, `success` (with its interval) and `metrics`.
         """
-        environments = EsManager(self.config.es_manager.val, self.config.custom_envs)
-        try:
+        with closing(EsManager(self.config.es_manager.val, self.config.custom_envs)) as environments:
             results = evaluate_model(self.config, self._agent(environments.env_types), environments, modes)
             return results + (evaluate_references(self.config, environments) if references else [])
-        finally:
-            environments.close()
 
     def close(self) -> None:
         """Free the engine; the next play would load it again."""

@@ -10,7 +10,7 @@ from typing import Any
 
 from ragen.errors import RagenError
 from ragen.files import read_yaml
-from ragen.tracking.episodes import episode_files, episode_name, read_episodes
+from ragen.tracking.episodes import episode_files, episode_name, read_episodes, summary_of
 from ragen.tracking.run_card import read_card
 from ragen.tracking.rundir import read_records, read_status
 from ragen.types import Episode
@@ -66,7 +66,7 @@ class Run:
             step: Only those of this step.
         """
         return [
-            {"rollout": name, "step": at, "index": index, **_summary(episode)}
+            {"rollout": name, "step": at, "index": index, **summary_of(episode), "score": episode.score}
             for name, at, index, episode in self._read(rollout, step)
         ]
 
@@ -103,23 +103,3 @@ class Run:
             if name.startswith(rollout) and step in (None, at):
                 for index, episode in enumerate(read_episodes(file)):
                     yield name, at, index, episode
-
-
-def _summary(episode: Episode) -> Record:
-    return {
-        "tag": episode.tag,
-        "env_type": episode.env_type,
-        "seed": episode.seed,
-        "level": episode.level,
-        "group_id": episode.group_id,
-        "member": episode.member,
-        "status": episode.status.value,
-        "success": episode.is_success,
-        "reward": episode.reward,
-        "penalty": episode.penalty,
-        "score": episode.score,
-        "num_turns": len(episode.turns),
-        "num_actions": episode.num_actions,
-        "num_tokens": sum(len(turn.response_ids) for turn in episode.turns),
-        "error": episode.error,
-    }

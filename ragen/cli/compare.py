@@ -10,8 +10,8 @@ from pathlib import Path
 
 from ragen.config.arguments import share
 from ragen.errors import RagenError
+from ragen.studies.comparison import SMALLEST
 from ragen.sweeps.compare import compare_arms
-from ragen.tracking.comparison import SMALLEST
 
 USAGE = "ragen compare RUN [RUN ...] -- RUN [RUN ...] [-- RUN ...]"
 

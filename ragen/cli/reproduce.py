@@ -12,7 +12,7 @@ from ragen.config.arguments import num_seeds, positive
 from ragen.errors import ConfigError
 from ragen.reproduce.claim import BUDGETS, SEEDS
 from ragen.reproduce.command import Options, list_claims, reproduce, write_page
-from ragen.sweeps.run import shell_line
+from ragen.sweeps.driving.run import shell_line
 
 OUT = Path("results/reproduce")
 
@@ -39,36 +39,34 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument(
         "--runs-per-gpu", type=positive, default=1, metavar="K", help="runs that share a GPU at a time (%(default)s)"
     )
-    parser.add_argument("--plan", action="store_true", help="print runs, steps, time and disk; start nothing")
-    parser.add_argument("--report", action="store_true", help="judge by the seeds that have ended; start nothing")
+    parser.add_argument(
+        "--plan", action="store_true", dest="is_plan", help="print runs, steps, time and disk; start nothing"
+    )
+    parser.add_argument(
+        "--report", action="store_true", dest="is_report", help="judge by the seeds that have ended; start nothing"
+    )
     parser.add_argument("--out", type=Path, default=OUT, help="folder of the runs (%(default)s)")
     parser.add_argument("--records", type=Path, help="folder of the results (OUT/records)")
     parser.add_argument("--page", type=Path, metavar="FILE", help="write all results as a page, and the figures")
-    args = parser.parse_intermixed_args(argv)
-    records = args.records or args.out / "records"
-    if args.list:
+    options = vars(parser.parse_intermixed_args(argv))
+    words, is_list, page = (options.pop(name) for name in ("words", "list", "page"))
+    records = options["records"] or options["out"] / "records"
+    if is_list:
         print(list_claims(records))
         return 0
-    names = tuple(word for word in args.words if "=" not in word)
-    if args.page:
-        write_page(args.page, records)
+    names = tuple(word for word in words if "=" not in word)
+    if page:
+        write_page(page, records)
     if names:
-        pairs = (word.partition("=")[::2] for word in args.words if "=" in word)
+        pairs = (word.partition("=")[::2] for word in words if "=" in word)
         return reproduce(
             Options(
+                **options | {"records": records},
                 claims=names,
-                budget=args.budget,
-                seeds=args.seeds,
-                slots=args.slots,
-                runs_per_gpu=args.runs_per_gpu,
-                out=args.out,
-                records=records,
-                is_plan=args.plan,
-                is_report=args.report,
                 changes=dict(pairs),
                 command=shell_line(["ragen", "reproduce", *argv]),
             )
         )
-    if not args.page:
+    if not page:
         raise ConfigError("Which claim? ragen reproduce --list shows them; ragen reproduce C5 settles one.")
     return 0

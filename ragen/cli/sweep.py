@@ -15,10 +15,10 @@ from typing import Any, NamedTuple, NoReturn
 from ragen.config.arguments import not_negative, num_seeds, positive, share
 from ragen.config.strict import did_you_mean
 from ragen.sweeps.command import run_helper, run_sweep
+from ragen.sweeps.driving.run import shell_line
+from ragen.sweeps.driving.slots import split_list
 from ragen.sweeps.experiments import ALGORITHMS, SWEEPS
 from ragen.sweeps.plan import Options
-from ragen.sweeps.run import shell_line
-from ragen.sweeps.slots import split_list
 
 BOOLEANS = {"true": True, "1": True, "yes": True, "y": True, "false": False, "0": False, "no": False, "n": False}
 

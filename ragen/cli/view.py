@@ -9,7 +9,7 @@ from pathlib import Path
 
 from ragen.config.arguments import not_negative, whole_number
 from ragen.view.export import EPISODES, export
-from ragen.view.folders import DEFAULTS
+from ragen.view.reading.folders import DEFAULTS
 from ragen.view.server import HOST, PORT, TOKEN_VARIABLE, serve
 
 

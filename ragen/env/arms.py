@@ -8,11 +8,11 @@ from __future__ import annotations
 from abc import abstractmethod
 from typing import ClassVar
 
-from ragen.env.base import Env, StepResult, step_info
+from ragen.env.base import Env, StartedEnv, StepResult, step_info
 from ragen.seeding import Rng
 
 
-class ArmsEnv(Env):
+class ArmsEnv(StartedEnv, Env):
     """An episode is one pull; an unknown action id earns nothing and is reported as invalid."""
 
     reward_format: ClassVar[str] = "g"

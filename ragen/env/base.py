@@ -145,6 +145,14 @@ class TextEnv(ABC):
         return None
 
 
+class StartedEnv(TextEnv):
+    """An environment that is on a level once it is made: so it is proven, before any training, that levels exist."""
+
+    def __init__(self, config: Any = None) -> None:
+        super().__init__(config)
+        self.reset(seed=0)
+
+
 class Env(TextEnv):
     """The simpler case: an answer names actions out of a list, and `step` is given their ids."""
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import ClassVar, Protocol
 
+from ragen.env.base import StartedEnv
 from ragen.env.tool_env import ToolEnv
 from ragen.env.tools import Tool, ToolCall
 
@@ -20,7 +21,7 @@ class Problem(Protocol):
     def expression(self) -> str: ...
 
 
-class ExpressionEnv(ToolEnv):
+class ExpressionEnv(StartedEnv, ToolEnv):
     """A subclass has the tool, its `use`, and a `reset` that returns `self.pose(problem, value)`."""
 
     tool: ClassVar[Tool]

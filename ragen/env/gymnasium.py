@@ -15,7 +15,7 @@ from ragen.config.strict import did_you_mean
 from ragen.env import minigrid
 from ragen.env.base import Env, StepResult, TextEnv, step_info
 from ragen.env.success_rule import HELP, SuccessRule, parse_rule
-from ragen.errors import ConfigError, MissingExtra, install_command, needing_extra
+from ragen.errors import ConfigError, MissingExtra, needing_extra
 from ragen.seeding import fixed_hash
 
 if TYPE_CHECKING:
@@ -200,10 +200,8 @@ def plain(value: Any) -> Any:
 
 def make_gymnasium(env_id: str, env_kwargs: Mapping[str, Any]) -> Any:
     """A Gymnasium environment by name."""
-    try:
+    with needing_extra("gym", "Gymnasium is not installed"):
         import gymnasium
-    except ImportError as error:
-        raise MissingExtra(f"Gymnasium is not installed. Run: {install_command('gym')}") from error
     if minigrid.is_minigrid(env_id):
         with needing_extra("minigrid", f"gymnasium.env_id {env_id!r} needs MiniGrid, which is not installed"):
             import minigrid as boards  # noqa: F401  (its ids are registered by Gymnasium)

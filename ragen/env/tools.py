@@ -49,6 +49,11 @@ class Tool:
         return {"type": "function", "function": function}
 
 
+def one_text(name: str, **schema: Any) -> dict[str, Any]:
+    """The parameters of a tool that takes one text."""
+    return {"type": "object", "properties": {name: {"type": "string", **schema}}, "required": [name]}
+
+
 @dataclass(frozen=True, slots=True)
 class ToolCall:
     """A tool and its arguments."""

@@ -3,6 +3,8 @@ request the model."""
 
 from __future__ import annotations
 
+from contextlib import closing
+
 from ragen.config.schema import Config
 from ragen.errors import RagenError
 from ragen.evaluation.evaluate import evaluate_model
@@ -42,13 +44,9 @@ def training_notes(config: Config) -> tuple[str, ...]:
 
 def play_model(config: Config) -> list[Episode]:
     """The same levels with the model, sampled as in validation."""
-    environments = EsManager(preflight_levels(config, levels_per_tag(config)), config.custom_envs)
-    try:
+    levels = preflight_levels(config, levels_per_tag(config))
+    with closing(EsManager(levels, config.custom_envs)) as environments:
         agent = build_agent(config, env_types=environments.env_types)
-        try:
+        with closing(agent.engine):
             [result] = evaluate_model(config, agent, environments, ["sampled"])
-        finally:
-            agent.engine.close()
-    finally:
-        environments.close()
     return result.episodes

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 
 import yaml
@@ -203,11 +204,8 @@ def say_what_pays(config: Config, run: RunDir, results: Sequence[Result]) -> Non
     """The preflight, of the episodes that were evaluated: of the model the sampled ones where there are both."""
     from ragen.llm_agent.es_manager import EsManager
 
-    environments = EsManager(config.es_manager.val, config.custom_envs)
-    try:
+    with closing(EsManager(config.es_manager.val, config.custom_envs)) as environments:
         played = {SILENT: play_replies(config, environments, silence, base_seed=config.seed.val)}
-    finally:
-        environments.close()
     played |= {result.policy: result.episodes for result in results if result.policy in REFERENCES}
     found = conclude(config, played, results[0].episodes)
     found.write(run)

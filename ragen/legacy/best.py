@@ -14,13 +14,13 @@ from statistics import fmean
 from typing import Any, NamedTuple
 
 from ragen.algorithms.statistics import Estimate, student_interval, unknown_interval
+from ragen.studies.comparison import SMALLEST, compare_all
+from ragen.studies.conditions import read_conditions
+from ragen.studies.outcomes import DONE, Outcome
 from ragen.sweeps.compare import report
-from ragen.sweeps.results import score_of
-from ragen.sweeps.run import Run
-from ragen.tracking.comparison import SMALLEST, Comparison, compare_all
-from ragen.tracking.conditions import Condition, read_conditions
+from ragen.sweeps.driving.results import score_of
+from ragen.sweeps.driving.run import Run
 from ragen.tracking.console import console, print_table
-from ragen.tracking.outcomes import DONE, Outcome
 from ragen.tracking.rundir import write_atomic
 
 BEST = Path("log/searched_hyper_params")
@@ -83,7 +83,8 @@ def store_best(
     num_seeds = len(best.scores)
     if num_seeds > 1:
         print_table(f"{title}, {num_seeds} seeds", ("setting", "mean score [95 %]"), score_rows(settings))
-        arms, comparisons = compare_settings(settings, outcomes)
+        arms = read_conditions([run for each in settings for run, _ in each.candidates], outcomes)
+        comparisons = compare_all(arms, arms[0])
         print(f"\n{report(arms, comparisons, SMALLEST)}\n{FLATTERED}")
         open_ones = [each.value for each in comparisons if each.verdict(SMALLEST) != "lower"]
         record |= {"scores": best.scores, "not_found_lower": open_ones}
@@ -114,11 +115,3 @@ def settings_of(
 def score_rows(settings: Sequence[Setting]) -> list[list[str]]:
     notes = {True: " (a run collapsed)", False: ""}
     return [[each.value, f"{each.score:.4f}{notes[each.is_collapsed]}"] for each in settings]
-
-
-def compare_settings(
-    settings: Sequence[Setting], outcomes: Mapping[str, Outcome]
-) -> tuple[list[Condition], list[Comparison]]:
-    """The success of each setting, and all others against the best one, which is the first."""
-    arms = read_conditions([run for each in settings for run, _ in each.candidates], outcomes)
-    return arms, compare_all(arms, arms[0])

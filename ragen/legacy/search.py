@@ -23,9 +23,9 @@ from ragen.files import read_object
 from ragen.legacy.best import BEST, Candidate, Params, store_best
 from ragen.legacy.settings import check_env, read_settings
 from ragen.legacy.translate import translate
-from ragen.sweeps.driver import drive
-from ragen.sweeps.run import Run, shell_line
-from ragen.sweeps.slots import Slot, cut_slots, find_machine
+from ragen.sweeps.driving.driver import drive
+from ragen.sweeps.driving.run import Run, shell_line
+from ragen.sweeps.driving.slots import Slot, cut_slots, find_machine
 from ragen.tracking.machine import query_gpus
 
 DEFAULT_MODEL = "Qwen/Qwen2.5-3B-Instruct"

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING, Any
 
 from ragen.errors import FileError
@@ -149,12 +149,13 @@ def phi3_extras(facts: Facts) -> dict[str, Any]:
     return extras | {"rope_parameters": rope}
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Architecture:
     """How a GGUF architecture becomes one of Hugging Face."""
 
     model_type: str
     class_name: str
+    _: KW_ONLY
     names: Mapping[str, str]
     """Parts of tensor names, llama.cpp's to Hugging Face's."""
     extras: Callable[[Facts], dict[str, Any]]
@@ -164,32 +165,20 @@ class Architecture:
 
 
 ARCHITECTURES = {
-    "llama": Architecture(
-        model_type="llama",
-        class_name="LlamaForCausalLM",
-        names=NAMES,
-        extras=llama_extras,
-        undo=undo_interleaving,
-    ),
-    "qwen2": Architecture(model_type="qwen2", class_name="Qwen2ForCausalLM", names=NAMES, extras=qwen_extras),
-    "qwen3": Architecture(
-        model_type="qwen3", class_name="Qwen3ForCausalLM", names=NAMES | QK_NORMS, extras=qwen_extras
-    ),
+    "llama": Architecture("llama", "LlamaForCausalLM", names=NAMES, extras=llama_extras, undo=undo_interleaving),
+    "qwen2": Architecture("qwen2", "Qwen2ForCausalLM", names=NAMES, extras=qwen_extras),
+    "qwen3": Architecture("qwen3", "Qwen3ForCausalLM", names=NAMES | QK_NORMS, extras=qwen_extras),
     "gemma2": Architecture(
-        model_type="gemma2",
-        class_name="Gemma2ForCausalLM",
-        names=NAMES | GEMMA_NORMS,
-        extras=gemma2_extras,
-        undo=undo_unit_offset,
+        "gemma2", "Gemma2ForCausalLM", names=NAMES | GEMMA_NORMS, extras=gemma2_extras, undo=undo_unit_offset
     ),
     "gemma3": Architecture(
-        model_type="gemma3_text",
-        class_name="Gemma3ForCausalLM",
+        "gemma3_text",
+        "Gemma3ForCausalLM",
         names=NAMES | QK_NORMS | GEMMA_NORMS,
         extras=gemma3_extras,
         undo=undo_unit_offset,
     ),
-    "phi3": Architecture(model_type="phi3", class_name="Phi3ForCausalLM", names=NAMES | PHI_NAMES, extras=phi3_extras),
+    "phi3": Architecture("phi3", "Phi3ForCausalLM", names=NAMES | PHI_NAMES, extras=phi3_extras),
 }
 """By `general.architecture`. SmolLM2 and Mistral are llamas there."""
 

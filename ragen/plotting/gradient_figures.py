@@ -293,7 +293,8 @@ def write_analysis(analysis: Analysis, metrics: Metrics, folder: Path) -> list[P
     metrics_file = folder / f"{start}_metrics_{end}.json"
     write_atomic(metrics_file, metrics_json(metrics, analysis.step))
     table_file = folder / f"{start}_bucket_rv_table_{end}.csv"
-    write_atomic(table_file, table_csv(analysis))
+    rows = [[bucket.name, std] for bucket in analysis.buckets for std in bucket.group_stds]
+    write_atomic(table_file, to_csv(["bucket", "reward_std"], rows))
     return [*written, metrics_file, table_file]
 
 
@@ -303,9 +304,3 @@ def metrics_json(metrics: Metrics, step: Step) -> str:
     if step != "summary":
         flat["_step"] = step
     return json.dumps(flat, indent=2, sort_keys=True, allow_nan=False) + "\n"
-
-
-def table_csv(analysis: Analysis) -> str:
-    """bucket,reward_std: a row per group, lowest bucket first."""
-    rows = [[bucket.name, std] for bucket in analysis.buckets for std in bucket.group_stds]
-    return to_csv(["bucket", "reward_std"], rows)

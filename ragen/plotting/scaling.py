@@ -29,10 +29,10 @@ from ragen.plotting.style import (
     save_figure,
     show_text,
 )
-from ragen.tracking.arms import make_arm, read_arm_run
-from ragen.tracking.comparison import COLUMNS as DIFFERENCES
-from ragen.tracking.comparison import compare_all, how_compared, to_row
-from ragen.tracking.conditions import Condition, Curve, collapse_note, interval_name
+from ragen.studies.arms import make_arm, read_arm_run
+from ragen.studies.comparison import COLUMNS as DIFFERENCES
+from ragen.studies.comparison import compare_all, how_compared, to_row
+from ragen.studies.conditions import Condition, Curve, collapse_note, interval_name
 from ragen.tracking.console import markdown_table, print_table
 from ragen.tracking.names import SCORE, VALIDATION, by_tag
 from ragen.tracking.rundir import read_metrics, read_status, write_atomic

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ragen.reproduce.claim import Arm
+from ragen.reproduce.claim import Arm, Budget
 from ragen.sweeps.experiments import Overrides
 
 FILTER = "actor_rollout_ref.rollout.rollout_filter"
@@ -162,7 +162,6 @@ PROBE: Overrides = (
     }
 )
 """Gradients of 64 groups of 16 episodes at steps 1 and 11; at step 1 the policy is the reference, so KL has none."""
-PROBED_STEPS = (1, 11)
 GRPO_PROBE = Arm(config_name="quickstart_sokoban", overrides=PROBE, seconds=150)
 PPO_PROBE = GRPO_PROBE.but(PPO, times=1.3)
 NO_STD: Overrides = {"algorithm.norm_adv_by_std_in_grpo": "False"}
@@ -197,7 +196,6 @@ REAL: Overrides = QUIET | {
     "collapse_detection.compute_freq": "15",
 }
 REAL_LAKE = Arm(config_name="real_frozen_lake", overrides=REAL | NO_FILTER, seconds=1500, gigabytes=6)
-REAL_SOKOBAN = Arm(config_name="real_sokoban", overrides=REAL | NO_FILTER, seconds=2100, gigabytes=6)
 
 REAL_BANDIT = Arm(
     config_name="real_bandit",
@@ -231,6 +229,11 @@ PUBLISHED_PROBE: Overrides = (
 )
 PUBLISHED_PPO_PROBE = Arm(config_name="_2_sokoban", overrides=PUBLISHED_PROBE, seconds=3600)
 PUBLISHED_GRPO_PROBE = PUBLISHED_PPO_PROBE.but({"algorithm.adv_estimator": "grpo", AGGREGATION: "seq-mean-token-mean"})
+PROBES: dict[Budget, dict[str, Arm]] = {
+    "minutes": {"PPO": PPO_PROBE, "GRPO": GRPO_PROBE},
+    "day": {"PPO": PUBLISHED_PPO_PROBE, "GRPO": PUBLISHED_GRPO_PROBE},
+}
+"""What the claims about gradients by reward variance read."""
 
 
 def smallest(arm: Arm) -> Arm:

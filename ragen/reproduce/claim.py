@@ -13,9 +13,9 @@ from typing import Literal
 
 from ragen.algorithms.comparison import Gap, paired_gap
 from ragen.algorithms.statistics import Estimate
-from ragen.tracking.comparison import pair_seeds
-from ragen.tracking.conditions import Condition, Curve
-from ragen.tracking.outcomes import DONE
+from ragen.studies.comparison import pair_seeds
+from ragen.studies.conditions import Condition, Curve
+from ragen.studies.outcomes import DONE
 
 Budget = Literal["minutes", "hour", "day"]
 Verdict = Literal["holds", "does not hold", "cannot tell"]

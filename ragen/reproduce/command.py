@@ -15,9 +15,9 @@ from ragen.reproduce.claims import CLAIMS
 from ragen.reproduce.page import page, section, verdict_text
 from ragen.reproduce.plan import Job, distinct_runs, find_slots, plan_jobs, plan_table, plan_text
 from ragen.reproduce.records import Record, make_record, read_records, record_path, write_record
-from ragen.sweeps.driver import drive
-from ragen.sweeps.results import missing, outcome_before
-from ragen.tracking.outcomes import Outcome
+from ragen.studies.outcomes import Outcome
+from ragen.sweeps.driving.driver import drive
+from ragen.sweeps.driving.results import missing, outcome_before
 from ragen.tracking.rundir import write_atomic
 
 ALL = "all"

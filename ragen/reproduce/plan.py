@@ -12,11 +12,11 @@ from ragen.config import Config, load_config
 from ragen.config.quoting import quoted
 from ragen.config.seeds import SEED_GAP
 from ragen.reproduce.claim import Arm, Budget, Claim, Evidence
-from ragen.sweeps.run import DEVICES, Run, shell_line
-from ragen.sweeps.slots import Slot, ask_nvidia_smi, cut_slots, find_machine, has_cuda, repeat_slots
-from ragen.tracking.conditions import Condition, read_curve
+from ragen.studies.conditions import Condition, read_curve
+from ragen.studies.outcomes import DONE, Outcome
+from ragen.sweeps.driving.run import DEVICES, Run, shell_line
+from ragen.sweeps.driving.slots import Slot, ask_nvidia_smi, cut_slots, find_machine, has_cuda, repeat_slots
 from ragen.tracking.console import duration, markdown_table
-from ragen.tracking.outcomes import DONE, Outcome
 
 PROGRAM = (sys.executable, "-m", "ragen.cli")
 

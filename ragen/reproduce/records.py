@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,8 @@ from ragen.errors import RagenError
 from ragen.files import read_object, value_at
 from ragen.reproduce.claim import Arm, Budget, Claim, Evidence, Finding, Point
 from ragen.reproduce.plan import key_of
-from ragen.tracking.conditions import Condition
+from ragen.studies.comparison import MEASURES
+from ragen.studies.conditions import Condition
 from ragen.tracking.run_card import read_card
 from ragen.tracking.rundir import write_atomic
 
@@ -63,15 +64,8 @@ def make_record(
 
 def numbers(arm: Condition) -> dict[str, Sequence[float]]:
     """Seconds of every run, and the successes of those that validated, in order."""
-    counted = arm.counted
-    times: dict[str, Sequence[float]] = {"seconds": [round(curve.outcome.wall_time or 0.0) for curve in arm.curves]}
-    if not counted:
-        return times
-    return times | {
-        "final": [round(curve.final, DIGITS) for curve in counted],
-        "best": [round(curve.best, DIGITS) for curve in counted],
-        "area": [round(curve.area, DIGITS) for curve in counted],
-    }
+    found = {name: [round(getattr(curve, name), DIGITS) for curve in arm.counted] for name in MEASURES if arm.counted}
+    return {"seconds": [round(curve.outcome.wall_time or 0.0) for curve in arm.curves], **found}
 
 
 def machines(evidence: Evidence) -> str:
@@ -102,24 +96,9 @@ def _cards(evidence: Evidence) -> list[dict[str, Any]]:
 
 def write_record(folder: Path, record: Record) -> Path:
     path = record_path(folder, record.claim, record.budget)
-    finding = record.finding
-    content = {
-        "claim": record.claim,
-        "budget": record.budget,
-        "verdict": finding.verdict,
-        "ours": finding.ours,
-        "seeds_needed": finding.seeds_needed,
-        "points": [
-            {"label": point.label, "ours": _to_json(point.ours), "published": point.published}
-            for point in finding.points
-        ],
-        "num_seeds": record.num_seeds,
-        "command": record.command,
-        "machine": record.machine,
-        "version": record.version,
-        "day": record.day,
-        "arms": record.arms,
-    }
+    content = asdict(record)
+    content |= content.pop("finding")
+    content["points"] = [each | {"ours": _to_json(*each["ours"].values())} for each in content["points"]]
     write_atomic(path, json.dumps(content, indent=1) + "\n")
     return path
 
@@ -151,9 +130,8 @@ def read_records(folder: Path) -> dict[tuple[str, Budget], Record]:
     return {(record.claim, record.budget): record for record in records}
 
 
-def _to_json(estimate: Estimate) -> list[float | None]:
+def _to_json(*ends: float) -> list[float | None]:
     """JSON has no NaN."""
-    ends = (estimate.mean, estimate.low, estimate.high)
     return [None if math.isnan(end) else round(end, DIGITS) for end in ends]
 
 

@@ -8,14 +8,14 @@ between it cannot be told, and the number of seeds that would tell is given.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
 from ragen.algorithms.comparison import ALPHA, TINY, Gap, holm, paired_gap, seeds_needed
 from ragen.algorithms.statistics import Estimate, proportion_interval, student_interval, unknown_interval
-from ragen.reproduce.claim import Evidence, Point, Verdict
-from ragen.tracking.conditions import Curve
+from ragen.reproduce.claim import Evidence, Finding, Point, Verdict
+from ragen.studies.conditions import Curve
 
 WORTH_FINDING = 0.05
 """The difference of success that matters, unless a claim names another one."""
@@ -98,6 +98,18 @@ def gain(evidence: Evidence, one: str, other: str, *, bound: float = 0.0, margin
     return above([row[one] - row[other] for row in by_seed(evidence, final)], bound, margin=margin)
 
 
+def judge_gain(
+    one: str, other: str, what: str, published: Mapping[str, float | None], **bounds: float
+) -> Callable[[Evidence], Finding]:
+    """The judge of a claim that is one `gain`; `what` says whose success is taken from whose."""
+
+    def judge(evidence: Evidence) -> Finding:
+        ruling = gain(evidence, one, other, **bounds)
+        return finding(f"{what}: {ruling.estimate:+.3f}", arm_points(evidence, published), ruling)
+
+    return judge
+
+
 def all_of(*rulings: Ruling) -> Verdict:
     """It holds where every part does; one that does not is enough for it not to."""
     verdicts = [ruling.verdict for ruling in rulings]
@@ -114,16 +126,17 @@ def any_of(*rulings: Ruling) -> Verdict:
     return "does not hold" if set(verdicts) == {"does not hold"} else "cannot tell"
 
 
+def finding(ours: str, points: Iterable[Point], *rulings: Ruling, of: Callable[..., Verdict] = all_of) -> Finding:
+    """What a claim's rulings say together, with its numbers in a sentence and those of its figure."""
+    seeds = max((ruling.seeds_needed for ruling in rulings if ruling.seeds_needed), default=None)
+    return Finding(verdict=of(*rulings), ours=ours, points=tuple(points), seeds_needed=seeds)
+
+
 def by_seed(evidence: Evidence, measure: Callable[[Curve], float]) -> list[dict[str, float]]:
     """Arm -> its number, for every seed that all arms have."""
     columns = {name: {each.run.seed: measure(each) for each in evidence.curves(name)} for name in evidence.arms}
     seeds = set.intersection(*(set(column) for column in columns.values()))
     return [{name: column[seed] for name, column in columns.items()} for seed in sorted(seeds)]
-
-
-def most_seeds(*rulings: Ruling) -> int | None:
-    """The seeds that the comparisons need that cannot be told."""
-    return max((ruling.seeds_needed for ruling in rulings if ruling.seeds_needed), default=None)
 
 
 # --- of a curve

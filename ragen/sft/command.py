@@ -31,11 +31,11 @@ from ragen.sft.card import sft_card
 from ragen.sft.config import SftConfig
 from ragen.sft.model import ROLE, base_model, build_model
 from ragen.tracking.console import console
-from ragen.tracking.console_tracker import step_line
 from ragen.tracking.lock import run_lock
 from ragen.tracking.names import SFT_VAL_LOSS
 from ragen.tracking.rundir import SFT_RECORD, RunDir, read_records, read_status, write_atomic
 from ragen.tracking.tracker import Trackers, check_names
+from ragen.tracking.trackers.console_tracker import step_line
 from ragen.trainer.card import CARD
 from ragen.trainer.changes import data_facts
 from ragen.trainer.checkpoint import find_resume, read_state, save_checkpoint, step_of

@@ -20,13 +20,13 @@ from ragen.algorithms.statistics import Estimate, over_seeds, unknown_interval
 from ragen.config.load import load_config
 from ragen.config.seeds import SEED_GAP
 from ragen.sft.config import SECTION
-from ragen.sweeps.driver import check_is_one, drive
-from ragen.sweeps.run import Run, shell_line
-from ragen.sweeps.slots import Slot
-from ragen.tracking.comparison import p_text, verdict
+from ragen.studies.comparison import p_text, verdict
+from ragen.studies.outcomes import DONE
+from ragen.sweeps.driving.driver import check_is_one, drive
+from ragen.sweeps.driving.run import Run, shell_line
+from ragen.sweeps.driving.slots import Slot
 from ragen.tracking.console import markdown_table
 from ragen.tracking.names import GREEDY_VALIDATION, VALIDATION
-from ragen.tracking.outcomes import DONE
 from ragen.tracking.rundir import read_records, read_status, write_atomic
 from ragen.tracking.validation import success_by_tag
 

@@ -9,11 +9,11 @@ from pathlib import Path
 
 from ragen.errors import ConfigError
 from ragen.sweeps import report
-from ragen.sweeps.driver import drive, exit_code
+from ragen.sweeps.driving.driver import drive, exit_code
+from ragen.sweeps.driving.run import Run
+from ragen.sweeps.driving.slots import Slot, cut_slots, find_machine, repeat_slots
 from ragen.sweeps.experiments import SWEEPS, trained_dir
 from ragen.sweeps.plan import Options, plan_gradient_analysis, plan_probe, plan_sweep
-from ragen.sweeps.run import Run
-from ragen.sweeps.slots import Slot, cut_slots, find_machine, repeat_slots
 from ragen.trainer.checkpoint import step_of
 
 

@@ -11,9 +11,9 @@ import numpy as np
 
 from ragen.algorithms.comparison import iqm_coverage, iqm_interval
 from ragen.files import finite
-from ragen.tracking.arms import read_arm
-from ragen.tracking.comparison import COLUMNS, Comparison, compare_all, how_compared, to_row
-from ragen.tracking.conditions import Condition, collapse_note, endings, interval_name
+from ragen.studies.arms import make_arm, read_arm_run
+from ragen.studies.comparison import COLUMNS, Comparison, compare_all, how_compared, to_row
+from ragen.studies.conditions import Condition, collapse_note, endings, interval_name
 from ragen.tracking.console import markdown_table
 from ragen.tracking.rundir import read_metrics, read_status
 from ragen.tracking.validation import success_by_tag
@@ -108,6 +108,8 @@ def to_json(arms: Sequence[Condition], comparisons: Sequence[Comparison], smalle
 
 def compare_arms(names: Sequence[str], folders: Sequence[Sequence[Path]], *, smallest: float, as_json: bool) -> str:
     """What `ragen compare` prints."""
-    arms = [read_arm(name, runs) for name, runs in zip(names, folders, strict=True)]
+    arms = [
+        make_arm(name, [read_arm_run(name, run) for run in runs]) for name, runs in zip(names, folders, strict=True)
+    ]
     comparisons = compare_all(arms, arms[0])
     return (to_json if as_json else report)(arms, comparisons, smallest)

@@ -11,7 +11,7 @@ from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 from ragen.plotting.style import BLUE, GREY, ORANGE, clean, new_figure, save_figure, show_text
-from ragen.tracking.conditions import Condition, Curve, endings, interval_name
+from ragen.studies.conditions import Condition, Curve, endings, interval_name
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

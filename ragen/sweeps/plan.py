@@ -11,6 +11,8 @@ from ragen.config import load_config
 from ragen.config.quoting import quoted
 from ragen.config.seeds import repeat_seed
 from ragen.errors import ConfigError
+from ragen.sweeps.driving.run import DEVICES, Run
+from ragen.sweeps.driving.slots import Slot
 from ragen.sweeps.experiments import (
     ALGORITHMS,
     CONFIG_NAME,
@@ -28,8 +30,6 @@ from ragen.sweeps.experiments import (
     trained_name,
     value_label,
 )
-from ragen.sweeps.run import DEVICES, Run
-from ragen.sweeps.slots import Slot
 from ragen.trainer.checkpoint import step_of
 
 

@@ -10,12 +10,12 @@ from typing import Any
 
 from ragen.errors import MissingExtra, install_command
 from ragen.files import to_csv
+from ragen.studies.comparison import COLUMNS, compare_all, how_compared, to_row
+from ragen.studies.conditions import Condition, collapse_note, endings, interval_name, read_conditions
+from ragen.studies.outcomes import TIMES, Outcome
+from ragen.sweeps.driving.run import Run
 from ragen.sweeps.figure import draw
-from ragen.sweeps.run import Run
-from ragen.tracking.comparison import COLUMNS, compare_all, how_compared, to_row
-from ragen.tracking.conditions import Condition, collapse_note, endings, interval_name, read_conditions
 from ragen.tracking.console import markdown_table
-from ragen.tracking.outcomes import TIMES, Outcome
 from ragen.tracking.rundir import read_records, write_atomic
 
 

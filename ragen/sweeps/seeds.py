@@ -9,12 +9,12 @@ from pathlib import Path
 from ragen.config import Config, load_config
 from ragen.config.quoting import quoted
 from ragen.config.seeds import repeat_seed
+from ragen.studies.conditions import collapse_note, interval_name, read_conditions
 from ragen.sweeps.compare import arms_table
-from ragen.sweeps.driver import drive, exit_code
+from ragen.sweeps.driving.driver import drive, exit_code
+from ragen.sweeps.driving.run import DEVICES, Run, shell_line
+from ragen.sweeps.driving.slots import Slot, cut_slots, find_machine, repeat_slots
 from ragen.sweeps.plan import key_of
-from ragen.sweeps.run import DEVICES, Run, shell_line
-from ragen.sweeps.slots import Slot, cut_slots, find_machine, repeat_slots
-from ragen.tracking.conditions import collapse_note, interval_name, read_conditions
 
 OWN_KEYS = ("trainer.seeds", "trainer.runs_per_gpu")
 """What a run of its own must not read again."""

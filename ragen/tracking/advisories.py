@@ -53,7 +53,7 @@ STALLED_S, STALLED_STEPS = 600.0, 5.0
 """A run that wrote nothing for so many seconds, and for so many of its steps, is stalled."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Advisory:
     """What one rule has to say."""
 
@@ -132,15 +132,7 @@ class Health:
     def advisory(
         self, rule: str, severity: Severity, certainty: float, evidence: str, remedy: str, *metrics: str
     ) -> Advisory:
-        return Advisory(
-            rule=rule,
-            severity=severity,
-            certainty=certainty,
-            evidence=evidence,
-            remedy=remedy,
-            steps=self.span,
-            metrics=metrics,
-        )
+        return Advisory(rule, severity, certainty, evidence, remedy, self.span, metrics)
 
 
 # --- rules ----------------------------------------------------------------------------------------------------------

@@ -58,8 +58,8 @@ def dumps(record: Any) -> str:
 # --- episodes as records --------------------------------------------------------------------------------------------
 
 
-def episode_to_json(episode: Episode) -> dict[str, Any]:
-    """An episode as plain JSON: the conversation in OpenAI's message form, then what training needs of each turn."""
+def summary_of(episode: Episode) -> dict[str, Any]:
+    """What a table of episodes shows of one."""
     return {
         "tag": episode.tag,
         "env_type": episode.env_type,
@@ -75,6 +75,12 @@ def episode_to_json(episode: Episode) -> dict[str, Any]:
         "num_turns": len(episode.turns),
         "num_tokens": sum(len(turn.response_ids) for turn in episode.turns),
         "error": episode.error,
+    }
+
+
+def episode_to_json(episode: Episode) -> dict[str, Any]:
+    """An episode as plain JSON: the conversation in OpenAI's message form, then what training needs of each turn."""
+    return summary_of(episode) | {
         "final_observation": episode.final_observation,
         "messages": episode.messages(),
         "turns": [_turn_to_json(turn) for turn in episode.turns],
@@ -194,14 +200,14 @@ def member_spans(path: Path) -> list[Span]:
     return spans
 
 
+# --- files of a run -------------------------------------------------------------------------------------------------
+
+
 def read_member(path: Path, span: Span) -> Episode:
     """One episode of a compressed file."""
     with path.open("rb") as file:
         file.seek(span.offset)
         return episode_from_json(json.loads(gzip.decompress(file.read(span.length))))
-
-
-# --- files of a run -------------------------------------------------------------------------------------------------
 
 
 def episode_name(path: Path) -> str:

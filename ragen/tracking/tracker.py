@@ -23,13 +23,13 @@ from ragen.algorithms.statistics import Estimate
 from ragen.config.extensions import entry_points, is_path, load, refuse, unknown_name
 from ragen.config.schema import Config
 from ragen.errors import ConfigError, MissingExtra, RagenError, install_command
-from ragen.tracking.console_tracker import ConsoleTracker
-from ragen.tracking.mlflow_tracker import MlflowTracker
 from ragen.tracking.run_card import begin_card, end_card, write_card
 from ragen.tracking.rundir import RunDir, State
-from ragen.tracking.tensorboard_tracker import TensorboardTracker
-from ragen.tracking.trackio_tracker import TrackioTracker
-from ragen.tracking.wandb_tracker import WandbTracker
+from ragen.tracking.trackers.console_tracker import ConsoleTracker
+from ragen.tracking.trackers.mlflow_tracker import MlflowTracker
+from ragen.tracking.trackers.tensorboard_tracker import TensorboardTracker
+from ragen.tracking.trackers.trackio_tracker import TrackioTracker
+from ragen.tracking.trackers.wandb_tracker import WandbTracker
 
 logger = logging.getLogger(__name__)
 

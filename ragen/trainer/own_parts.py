@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterator
+from contextlib import closing
 
 from ragen.algorithms.filter_strategies import STRATEGIES, FilterSettings
 from ragen.config.actor_rollout_ref import POLICY_LOSSES
@@ -61,16 +62,13 @@ def check_takes_one(kind: Kind, name: str, key: str) -> None:
 def check_reset(config: Config, tag: str) -> None:
     """Refuse an environment that cannot be made or does not start on the first validation level."""
     one = EnvSetConfig(env_groups=1, group_size=1, env_configs=EnvConfigsConfig(tags=(tag,), n_groups=(1,)))
-    environments = EsManager(one, config.custom_envs)
-    try:
+    with closing(EsManager(one, config.custom_envs)) as environments:
         seat = environments.reset(levels_from(config.seed.val, 1))[0]
         if seat.status.is_fault:
             key, name = f"custom_envs.{tag}.env_type", config.custom_envs[tag].env_type
             raise refuse(
                 "envs", name, key, f"level {seat.seed} does not start: {seat.error}. Try it with ragen.check_env."
             )
-    finally:
-        environments.close()
 
 
 def check_importable(config: Config) -> None:

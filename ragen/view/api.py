@@ -20,7 +20,6 @@ An id holds slashes and stands in the address as one encoded segment.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -35,19 +34,17 @@ from starlette.routing import Route
 from ragen.errors import RagenError
 from ragen.tracking.glossary import sentences_of
 from ragen.view import live, pages
-from ragen.view.encoding import to_json
-from ragen.view.episodes import group_of, list_episodes, read_episode
-from ragen.view.filters import replay
-from ragen.view.folders import Entry, Folders, NotThere
-from ragen.view.gradients import read_gradients
-from ragen.view.index import Index
-from ragen.view.model import Model
-from ragen.view.play_api import PlayApi
-from ragen.view.series import read_series
-from ragen.view.summary import Summaries, card
-from ragen.view.sweeps import read_list, read_sweep
-
-logger = logging.getLogger(__name__)
+from ragen.view.playing.model import Model
+from ragen.view.playing.routes import PlayApi
+from ragen.view.reading.encoding import to_json
+from ragen.view.reading.episodes import group_of, list_episodes, read_episode
+from ragen.view.reading.filters import replay
+from ragen.view.reading.folders import Entry, Folders, NotThere
+from ragen.view.reading.gradients import read_gradients
+from ragen.view.reading.index import Index
+from ragen.view.reading.series import read_series
+from ragen.view.reading.summary import Summaries, card
+from ragen.view.reading.sweeps import read_list, read_sweep
 
 MOST_NAMES = 2000
 """Metrics whose sentence is asked for at once."""
@@ -174,16 +171,12 @@ def page_file(name: str) -> Response:
 
 def build_app(roots: list[Path], model: Model | None = None) -> Starlette:
     """The application without its guard."""
-    handlers = {NotThere: not_there, RagenError: bad_request, HTTPException: http_error, Exception: unexpected}
+    handlers = {NotThere: failing(404), RagenError: failing(400), HTTPException: http_error, Exception: unexpected}
     return Starlette(routes=Api(Folders(roots), model).routes(), exception_handlers=handlers)
 
 
-def not_there(request: Request, error: Exception) -> Response:
-    return Json({"error": str(error)}, 404)
-
-
-def bad_request(request: Request, error: Exception) -> Response:
-    return Json({"error": str(error)}, 400)
+def failing(status: int) -> Callable[[Request, Exception], Response]:
+    return lambda request, error: Json({"error": str(error)}, status)
 
 
 def http_error(request: Request, error: Exception) -> Response:

@@ -19,15 +19,15 @@ from ragen.tracking.console import console
 from ragen.tracking.glossary import sentences_of
 from ragen.tracking.rundir import write_atomic
 from ragen.view.bundle import bundle, pack
-from ragen.view.encoding import to_json
-from ragen.view.episodes import SELECT, read_episode, to_header
-from ragen.view.filters import replay, training_files
-from ragen.view.folders import MARKS, Entry, Folders, existing
-from ragen.view.gradients import read_gradients
-from ragen.view.index import Index
-from ragen.view.series import read_series
-from ragen.view.summary import Summaries, card, read_advisories
-from ragen.view.sweeps import read_list, read_sweep
+from ragen.view.reading.encoding import to_json
+from ragen.view.reading.episodes import SELECT, read_episode, to_header
+from ragen.view.reading.filters import replay, training_files
+from ragen.view.reading.folders import MARKS, Entry, Folders, existing
+from ragen.view.reading.gradients import read_gradients
+from ragen.view.reading.index import Index
+from ragen.view.reading.series import read_series
+from ragen.view.reading.summary import Summaries, card, read_advisories
+from ragen.view.reading.sweeps import read_list, read_sweep
 
 EPISODES = 20
 """Of each run, unless another number is asked for."""
@@ -35,6 +35,7 @@ MOST_RUNS = 100
 """Of these, the ones that were updated last; a file of more is too large to open."""
 DIGITS = 6
 """Of each number: half the size, and no chart shows more."""
+OF_FILE = f'{SELECT} where file = ? order by episodes."index"'
 Header = dict[str, Any]
 
 
@@ -171,7 +172,7 @@ def read_some(index: Index, number: int, looked_at: Sequence[tuple[str, int]] = 
     files = index.select("select name, step, rollout, count from files order by rollout, step, name")
     ends, named = first_and_last(files), {file for file, _ in looked_at}
     shown = [file for file in files if file in ends or file["name"] in named]
-    headers = [header for file in shown for header in headers_of(index, file["name"])]
+    headers = [to_header(row) for file in shown for row in index.select(OF_FILE, [file["name"]])]
     held = []
     for header in choose(headers, number, looked_at):
         try:
@@ -194,11 +195,6 @@ def first_and_last(files: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]
         if file["count"]:
             by_rollout.setdefault(file["rollout"], []).append(file)
     return [file for found in by_rollout.values() for file in (found[:1] + found[1:][-1:])]
-
-
-def headers_of(index: Index, file: str) -> list[Header]:
-    rows = index.select(f'{SELECT} where file = ? order by episodes."index"', [file])
-    return [to_header(row) for row in rows]
 
 
 def choose(headers: Iterable[Header], number: int, looked_at: Sequence[tuple[str, int]] = ()) -> list[Header]:

@@ -17,9 +17,9 @@ import anyio
 import anyio.to_thread
 from sse_starlette import EventSourceResponse, ServerSentEvent
 
-from ragen.view.folders import Folders
-from ragen.view.series import METRICS
-from ragen.view.summary import read_status, stamp, state_of
+from ragen.view.reading.folders import Folders
+from ragen.view.reading.series import METRICS
+from ragen.view.reading.summary import read_status, stamp, state_of
 
 EVERY_S = 0.5
 """How often the folders are looked at while somebody listens."""

@@ -8,7 +8,7 @@ import mimetypes
 import re
 from pathlib import Path
 
-from ragen.view.folders import NotThere
+from ragen.view.reading.folders import NotThere
 
 PAGE = Path(__file__).with_name("page")
 INDEX = "index.html"

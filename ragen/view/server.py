@@ -14,9 +14,9 @@ from pathlib import Path
 from ragen.errors import needing_extra
 from ragen.sockets import listen
 from ragen.tracking.console import console
-from ragen.view.folders import NotThere, existing
-from ragen.view.model import Model, playable
 from ragen.view.pages import INDEX, read_page_file, script_hashes
+from ragen.view.playing.model import Model, playable
+from ragen.view.reading.folders import NotThere, existing
 from ragen.view.security import App, Guard, content_security_policy, is_loopback
 
 HOST = "127.0.0.1"

@@ -4,7 +4,7 @@ import pytest
 
 from ragen.env import make_env
 from ragen.env.arithmetic import value
-from ragen.env.calculator import CalculatorConfig, CalculatorEnv
+from ragen.env.calculator.env import CalculatorConfig, CalculatorEnv
 from ragen.env.calculator.problems import STORIES, draw_problem
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from ragen.env.countdown import CountdownConfig, CountdownEnv
+from ragen.env.countdown.env import CountdownConfig, CountdownEnv
 from ragen.env.countdown.puzzle import Puzzle
 
 

@@ -3,8 +3,8 @@
 import pytest
 
 from ragen.env import make_env
-from ragen.env.game_2048 import Game2048Config, Game2048Env
 from ragen.env.game_2048.board import DOWN, LEFT, RIGHT, UP
+from ragen.env.game_2048.env import Game2048Config, Game2048Env
 from ragen.errors import ConfigError
 
 SMALL = Game2048Config(size=3, target=32, start_moves=6, max_steps=40)

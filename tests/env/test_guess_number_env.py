@@ -2,7 +2,7 @@
 
 import pytest
 
-from ragen.env.guess_number import GuessNumberConfig, GuessNumberEnv
+from ragen.env.guess_number.env import GuessNumberConfig, GuessNumberEnv
 from ragen.errors import ConfigError
 from ragen.seeding import Rng
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from ragen.env.sudoku import SudokuConfig, SudokuEnv
+from ragen.env.sudoku.env import SudokuConfig, SudokuEnv
 from ragen.env.sudoku.puzzle import Puzzle
 from ragen.errors import ConfigError
 from ragen.seeding import Rng

@@ -18,8 +18,8 @@ from ragen.llm_agent.policies import play_replies
 from ragen.llm_agent.prompts import tool_description
 from ragen.models.resolve import TINY_ROOT
 from ragen.types import conversation
-from ragen.view.model import completion_of, request_of
-from ragen.view.play import Level, Session
+from ragen.view.playing.model import completion_of, request_of
+from ragen.view.playing.session import Level, Session
 from tests.llm_agent.templates import family_tokenizer
 
 MODEL = TINY_ROOT / "frozen_lake"

@@ -9,7 +9,7 @@ import ragen
 from ragen.cli import main
 from ragen.env.frozen_lake.env import FrozenLakeEnv
 from tests.evaluation.conftest import SMALL
-from tests.sweeps.test_slots import pretend_nvidia_smi
+from tests.sweeps.driving.test_slots import pretend_nvidia_smi
 
 
 def test_the_command_works_away_from_the_repository_and_loads_no_torch(tmp_path):

@@ -19,8 +19,8 @@ from ragen.errors import ConfigError
 from ragen.legacy import best, search
 from ragen.legacy.__main__ import main as legacy
 from ragen.models.resolve import resolve_model
-from ragen.sweeps.run import Run
-from ragen.tracking.outcomes import Outcome
+from ragen.studies.outcomes import Outcome
+from ragen.sweeps.driving.run import Run
 from ragen.tracking.rundir import RunDir, read_metrics, read_status, write_atomic
 from tests.legacy.test_base_experiments import published
 

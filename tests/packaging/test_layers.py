@@ -13,6 +13,7 @@ from tests.packaging.imports import PACKAGE, imported_names, imports_of, modules
 LAYERS = [
     {"types", "errors", "files", "sockets", "streams", "text", "seeding", "engine.registry", "config"},
     {"env", "algorithms", "tracking", "models"},
+    {"studies"},
     {"plotting"},
     {"modeling"},
     {"engine", "llm_agent"},
@@ -33,7 +34,7 @@ RANK = {part: rank for rank, layer in enumerate(LAYERS) for part in layer}
 
 # These read run directories, and nothing that produced them.
 READERS = {"plotting", "view"}
-READERS_MAY_IMPORT = {"types", "errors", "files", "text", "config", "algorithms", "tracking"}
+READERS_MAY_IMPORT = {"types", "errors", "files", "text", "config", "algorithms", "tracking", "studies"}
 # Boards are drawn with the symbols of the environments, tokens with the tokenizer of the model; levels are played with
 # the prompts of a rollout. None of that loads torch, see below.
 VIEW_MAY_IMPORT = {"sockets", "env", "models", "llm_agent", "engine"}
@@ -41,7 +42,7 @@ VIEW_MAY_IMPORT = {"sockets", "env", "models", "llm_agent", "engine"}
 # The modules that may import a heavy optional package.
 HOMES = {"vllm": {"engine/vllm"}, "ray": {"distributed/ranks.py", "sweeps"}}
 
-WITHOUT_TORCH = ["config", "env", "models", "tracking"] + [
+WITHOUT_TORCH = ["config", "env", "models", "tracking", "studies"] + [
     reader for reader in sorted(READERS) if (PACKAGE / reader).exists()
 ]
 

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from ragen.reproduce.claim import Evidence
-from ragen.sweeps.run import Run
-from ragen.tracking.conditions import Condition, read_curve
-from ragen.tracking.outcomes import Outcome
+from ragen.studies.conditions import Condition, read_curve
+from ragen.studies.outcomes import Outcome
+from ragen.sweeps.driving.run import Run
 
 Rows = Sequence[Mapping[str, Any]]
 

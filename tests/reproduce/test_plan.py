@@ -8,7 +8,7 @@ from ragen.config import load_config
 from ragen.reproduce.arms import HOT_LAKE, LAKE, SOKOBAN, TAUGHT_SOKOBAN, slippery, top_k, top_p
 from ragen.reproduce.claims import CLAIMS
 from ragen.reproduce.plan import distinct_runs, find_slots, key_of, plan_jobs, plan_table, plan_text
-from ragen.tracking.outcomes import Outcome
+from ragen.studies.outcomes import Outcome
 from ragen.tracking.rundir import RunDir
 
 ARMS = {

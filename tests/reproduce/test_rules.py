@@ -13,9 +13,9 @@ from ragen.reproduce.rules import (
     better,
     by_seed,
     final,
+    finding,
     gain,
     mean_success,
-    most_seeds,
     share_above,
     table_points,
 )
@@ -72,7 +72,7 @@ def test_parts_are_put_together():
     yes, no, open_ = above([1, 1, 1], 0), above([-1, -1, -1], 0), above([1, -1, 0.5], 0, margin=0.1)
     assert all_of(yes, yes) == "holds" and all_of(yes, open_) == "cannot tell" and all_of(open_, no) == "does not hold"
     assert any_of(no, yes) == "holds" and any_of(no, open_) == "cannot tell" and any_of(no, no) == "does not hold"
-    assert most_seeds(yes, open_) == open_.seeds_needed and most_seeds(yes) is None
+    assert finding("", (), yes, open_).seeds_needed == open_.seeds_needed and finding("", (), yes).seeds_needed is None
 
 
 def test_arms_are_compared_by_pairs_of_seeds(tmp_path):

@@ -15,12 +15,12 @@ from pathlib import Path
 from rich.console import Console
 
 from ragen.cli.sweep import main
-from ragen.sweeps.backend import LocalBackend
-from ragen.sweeps.run import Run
-from ragen.sweeps.scheduler import Scheduler
-from ragen.sweeps.slots import Slot
-from ragen.sweeps.view import LineView
-from ragen.tracking.outcomes import Outcome
+from ragen.studies.outcomes import Outcome
+from ragen.sweeps.driving.backend import LocalBackend
+from ragen.sweeps.driving.run import Run
+from ragen.sweeps.driving.scheduler import Scheduler
+from ragen.sweeps.driving.slots import Slot
+from ragen.sweeps.driving.view import LineView
 
 REPOSITORY = Path(__file__).parents[2]
 

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from ragen.algorithms.statistics import Estimate, proportion_interval
+from ragen.studies.conditions import interval_name, over_runs, read_conditions, share_levels
+from ragen.studies.outcomes import Outcome
+from ragen.sweeps.driving.run import Run
 from ragen.sweeps.report import write_report
-from ragen.sweeps.run import Run
-from ragen.tracking.conditions import interval_name, over_runs, read_conditions, share_levels
-from ragen.tracking.outcomes import Outcome
 from ragen.tracking.rundir import RunDir
 
 CONFIG = "es_manager: {val: {group_size: 1, env_configs: {tags: [CoordSokoban], n_groups: [100]}}}"

@@ -6,8 +6,8 @@ from ragen.cli import main
 from ragen.config import load_config
 from ragen.config.seeds import SEED_GAP
 from ragen.errors import ConfigError
+from ragen.sweeps.driving.slots import Slot
 from ragen.sweeps.seeds import plan_seeds
-from ragen.sweeps.slots import Slot
 from ragen.tracking.rundir import read_metrics
 
 CPU = Slot(devices="", size=1, label="1xCPU")

@@ -9,7 +9,7 @@ from rich.console import Console
 
 from ragen.algorithms.statistics import Estimate
 from ragen.tracking.console import progress
-from ragen.tracking.console_tracker import ConsoleTracker, Glance, sparkline, step_line
+from ragen.tracking.trackers.console_tracker import ConsoleTracker, Glance, sparkline, step_line
 
 NOW = datetime(2026, 11, 16, 9, 30, 5)
 STEP = {

@@ -7,7 +7,7 @@ import pytest
 import ragen
 from ragen.tracking import machine
 from ragen.tracking.machine import Gpu, commit_of, installed_version, machine_facts, used_gpus, version_facts
-from tests.sweeps.test_slots import pretend_nvidia_smi
+from tests.sweeps.driving.test_slots import pretend_nvidia_smi
 
 LISTED = r"0, GPU-aa11, NVIDIA H200\n1, GPU-bb22, NVIDIA H100\n"
 

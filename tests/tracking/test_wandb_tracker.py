@@ -12,8 +12,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from ragen.tracking import wandb_tracker
 from ragen.tracking.tracker import RunFacts
+from ragen.tracking.trackers import wandb_tracker
 from tests.tracking.trackers import config_of_loggers
 
 pytest.importorskip("wandb")
@@ -24,7 +24,7 @@ KEY = "0" * 40
 PRELUDE = """
 import sys
 from pathlib import Path
-from ragen.tracking import wandb_tracker
+from ragen.tracking.trackers import wandb_tracker
 from tests.tracking.trackers import some_trackers
 
 def trackers(path, **facts):

@@ -8,7 +8,7 @@ from ragen.config.schema import Config
 from ragen.errors import ConfigError
 from ragen.tracking.machine import query_gpus
 from ragen.trainer.devices import check_devices, device_notes
-from tests.sweeps.test_slots import pretend_nvidia_smi
+from tests.sweeps.driving.test_slots import pretend_nvidia_smi
 
 VARIABLE = "CUDA_VISIBLE_DEVICES"
 

@@ -12,8 +12,8 @@ from ragen.cli import main
 from ragen.tracking.rundir import RunDir
 from ragen.view import export as module
 from ragen.view.export import choose, export, first_and_last, rounded, size_name, whole_series
+from tests.view.reading.test_sweeps import success, swept, write_swept
 from tests.view.runs import episode, write_run
-from tests.view.test_sweeps import success, swept, write_swept
 
 
 def block(html: str, name: str) -> dict:
@@ -128,7 +128,7 @@ def test_metrics_that_are_read_in_parts_are_whole_columns(tmp_path, monkeypatch)
     run = RunDir(tmp_path / "a")
     for step in range(4):
         run.log(step, {"a": step / 3, **({"b": 1} if step > 1 else {})})
-    monkeypatch.setattr("ragen.view.series.LONGEST_READ", 60)
+    monkeypatch.setattr("ragen.view.reading.series.LONGEST_READ", 60)
     found = whole_series(tmp_path / "a")
     assert (found["steps"], found["more"]) == ([0, 1, 2, 3], False)
     assert found["columns"] == {"a": [0.0, 0.333333, 0.666667, 1.0], "b": [None, None, 1, 1]}

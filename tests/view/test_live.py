@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import httpx
 
 from ragen.tracking.rundir import RunDir
-from ragen.view.folders import Folders
 from ragen.view.live import Mark, Watch, changes
+from ragen.view.reading.folders import Folders
 from tests.view.runs import write_run
 from tests.view.test_server import start
 

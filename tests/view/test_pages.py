@@ -5,8 +5,8 @@ import hashlib
 
 import pytest
 
-from ragen.view.folders import NotThere
 from ragen.view.pages import read_page_file, script_hashes
+from ragen.view.reading.folders import NotThere
 
 
 def test_a_module_has_the_type_that_browsers_run(tmp_path):

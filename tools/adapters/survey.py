@@ -14,6 +14,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from pathlib import Path
 
 from tools.adapters import reasoning_gym_tasks, textarena_games
@@ -36,7 +37,7 @@ def main(argv: Sequence[str]) -> int:
     args = parser.parse_args(argv)
     distribution, file, try_all = SURVEYS[args.package]
     if args.trials:
-        print("\n" + json.dumps({name: trial.as_data() for name, trial in try_all().items()}))
+        print("\n" + json.dumps({name: asdict(trial) for name, trial in try_all().items()}))
         return 0
     found = survey(args.package, distribution)
     text = json.dumps(found, indent=1, ensure_ascii=False) + "\n"

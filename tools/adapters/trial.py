@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 
 
 @dataclass(kw_only=True, slots=True)
@@ -13,6 +13,3 @@ class Trial:
     """What another process must give alike."""
     fault: str = ""
     """Why the task cannot be used."""
-
-    def as_data(self) -> dict:
-        return asdict(self)

@@ -56,10 +56,6 @@ class BanditEnv(ArmsEnv):
 
     config_class = BanditConfig
 
-    def __init__(self, config: BanditConfig | None = None) -> None:
-        super().__init__(config or BanditConfig())
-        self.reset(seed=0)
-
     def reset(self, seed: int, member: int = 0) -> str:
         """Draw the pair of names and their order from `seed`, the luck of the pull from `seed` and `member`."""
         rng, start = Rng(seed, "bandit"), self.config.action_space_start

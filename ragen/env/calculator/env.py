@@ -10,17 +10,13 @@ from ragen.env import arithmetic
 from ragen.env.calculator.problems import draw_problem
 from ragen.env.expression_env import ExpressionEnv
 from ragen.env.tool_env import ToolRefused
-from ragen.env.tools import Tool
+from ragen.env.tools import Tool, one_text
 from ragen.seeding import Rng
 
 CALCULATE = Tool(
     name="calculate",
     description="The value of an arithmetic expression with numbers, + - * / and parentheses.",
-    parameters={
-        "type": "object",
-        "properties": {"expression": {"type": "string", "description": "Such as 12 * (3 + 4)."}},
-        "required": ["expression"],
-    },
+    parameters=one_text("expression", description="Such as 12 * (3 + 4)."),
 )
 
 
@@ -38,10 +34,6 @@ class CalculatorEnv(ExpressionEnv):
     config_class = CalculatorConfig
     max_tokens = 120
     tool = CALCULATE
-
-    def __init__(self, config: CalculatorConfig | None = None) -> None:
-        super().__init__(config or CalculatorConfig())
-        self.reset(seed=0)
 
     def reset(self, seed: int, member: int = 0) -> str:
         self.problem = draw_problem(seed, max_number=self.config.max_number)

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from ragen.config.bounds import Count, number
 from ragen.env.arithmetic import Refused, evaluate, numbers, parse, show
-from ragen.env.base import StepResult, TextEnv, step_info
+from ragen.env.base import StartedEnv, StepResult, step_info
 from ragen.env.countdown.puzzle import Puzzle, draw_expression, draw_puzzle, solve
 from ragen.seeding import Rng
 
@@ -22,15 +22,11 @@ class CountdownConfig:
     max_steps: Annotated[Count, "Answers of an episode; the last one ends it."] = 3
 
 
-class CountdownEnv(TextEnv):
+class CountdownEnv(StartedEnv):
     """An answer is an expression with + - * / and parentheses; the right one gives 1, everything else 0."""
 
     config_class = CountdownConfig
     max_tokens = 200
-
-    def __init__(self, config: CountdownConfig | None = None) -> None:
-        super().__init__(config or CountdownConfig())
-        self.reset(seed=0)  # also proves, before any training, that such puzzles exist
 
     def reset(self, seed: int, member: int = 0) -> str:
         """Draw the puzzle of `seed`; nothing is left to chance after that."""

@@ -8,7 +8,7 @@ from functools import lru_cache
 from typing import Annotated
 
 from ragen.config.bounds import Bound, Count, CountOrZero, number
-from ragen.env.base import Env, StepResult, step_info
+from ragen.env.base import Env, StartedEnv, StepResult, step_info
 from ragen.env.game_2048.board import ACTIONS, Board, add_tile, largest, moves, slide
 from ragen.env.game_2048.player import best_move
 from ragen.errors import ConfigError
@@ -55,14 +55,10 @@ def draw_start(size: int, *, target: int, start_moves: int, seed: int) -> Board:
 cached_start = lru_cache(maxsize=1024)(draw_start)
 
 
-class Game2048Env(Env):
+class Game2048Env(StartedEnv, Env):
     """Tiles slide as far as they can; equal ones that meet become one of twice the number; a new tile follows."""
 
     config_class = Game2048Config
-
-    def __init__(self, config: Game2048Config | None = None) -> None:
-        super().__init__(config or Game2048Config())
-        self.reset(seed=0)  # also proves, before any training, that such boards exist
 
     def reset(self, seed: int, member: int = 0) -> str:
         """Start a new episode: the board follows from `seed`, the tiles that come from `seed` and `member`."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from ragen.config.bounds import Count, number
-from ragen.env.base import StepResult, TextEnv, step_info
+from ragen.env.base import StartedEnv, StepResult, step_info
 from ragen.errors import ConfigError
 from ragen.seeding import Rng
 
@@ -38,15 +38,11 @@ class GuessNumberConfig:
             )
 
 
-class GuessNumberEnv(TextEnv):
+class GuessNumberEnv(StartedEnv):
     """An answer is a number; the hidden one gives 1, everything else 0."""
 
     config_class = GuessNumberConfig
     max_tokens = 100
-
-    def __init__(self, config: GuessNumberConfig | None = None) -> None:
-        super().__init__(config or GuessNumberConfig())
-        self.reset(seed=0)
 
     def reset(self, seed: int, member: int = 0) -> str:
         """Draw the numbers and the hidden one from `seed`; nothing is left to chance after that."""

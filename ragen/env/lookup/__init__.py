@@ -1,5 +1,1 @@
 """Questions over several steps of a small invented world, and a search tool: env.py, world.py, ranking.py."""
-
-from ragen.env.lookup.env import LookupConfig, LookupEnv
-
-__all__ = ["LookupConfig", "LookupEnv"]

@@ -7,21 +7,18 @@ from functools import lru_cache
 from typing import Annotated, Any
 
 from ragen.config.bounds import Count, CountOrZero, number
+from ragen.env.base import StartedEnv
 from ragen.env.lookup.ranking import Index
 from ragen.env.lookup.world import World
 from ragen.env.tool_env import ToolEnv
-from ragen.env.tools import Tool, ToolCall
+from ragen.env.tools import Tool, ToolCall, one_text
 from ragen.errors import ConfigError
 from ragen.seeding import Rng
 
 SEARCH = Tool(
     name="search",
     description="The passages of an encyclopedia that fit a query best.",
-    parameters={
-        "type": "object",
-        "properties": {"query": {"type": "string", "description": "A name, or some words.", "maxLength": 200}},
-        "required": ["query"],
-    },
+    parameters=one_text("query", description="A name, or some words.", maxLength=200),
 )
 NOTHING = "No passage has any of these words."
 
@@ -39,6 +36,10 @@ class LookupConfig:
     num_passages: Annotated[int, "Passages of a search.", number(lambda x: 1 <= x <= 10, "from 1 to 10")] = 2
     max_steps: Annotated[Count, "Calls and answers of an episode."] = 6
 
+    def __post_init__(self) -> None:
+        if self.min_hops > self.max_hops:
+            raise ConfigError(f"lookup: min_hops {self.min_hops} exceeds max_hops {self.max_hops}. Exchange them.")
+
 
 @lru_cache(maxsize=64)
 def load_world(seed: int, *, num_people: int, num_cities: int) -> tuple[World, Index]:
@@ -47,19 +48,11 @@ def load_world(seed: int, *, num_people: int, num_cities: int) -> tuple[World, I
     return world, Index(world.passages())
 
 
-class LookupEnv(ToolEnv):
+class LookupEnv(StartedEnv, ToolEnv):
     """The answer is one name; the right one gives 1, everything else 0."""
 
     config_class = LookupConfig
     max_tokens = 120
-
-    def __init__(self, config: LookupConfig | None = None) -> None:
-        super().__init__(config or LookupConfig())
-        if self.config.min_hops > self.config.max_hops:
-            raise ConfigError(
-                f"lookup: min_hops {self.config.min_hops} exceeds max_hops {self.config.max_hops}. Exchange them."
-            )
-        self.reset(seed=0)
 
     def reset(self, seed: int, member: int = 0) -> str:
         cfg, rng = self.config, Rng(seed, "lookup")
@@ -99,11 +92,8 @@ class LookupEnv(ToolEnv):
     @property
     def num_found(self) -> int:
         """Facts of the way that the last result has brought, counted from the question."""
-        shown = [number for number, hop in enumerate(self.question.hops, start=1) if self._shows(hop.subject)]
+        shown = [number for number, hop in enumerate(self.question.hops, start=1) if f"\n{hop.subject}: " in self.said]
         return max(shown, default=0)
-
-    def _shows(self, subject: str) -> bool:
-        return f"\n{subject}: " in self.said
 
     def solve(self) -> list[str] | None:
         """Searches for the facts that are missing, and the answer."""

@@ -3,7 +3,3 @@
 Messages are JSON over a WebSocket (protocol.py), as the package openenv 0.10 writes and reads them. The package itself
 is not needed.
 """
-
-from ragen.env.openenv.env import OpenEnvConfig, OpenEnvEnv
-
-__all__ = ["OpenEnvConfig", "OpenEnvEnv"]

@@ -188,22 +188,17 @@ def build_app(served: Served, *, max_sessions: int = MAX_SESSIONS) -> Starlette:
                 with contextlib.suppress(EnvFault):
                     boundary.guarded(session.env.close)
 
-    async def health(request: Request) -> JSONResponse:
-        return JSONResponse({"status": "healthy"})
+    description = f"The environment {served.env_type} of RAGEN."
+    answers = {
+        "/health": {"status": "healthy"},
+        "/schema": SCHEMA,
+        "/metadata": {"name": served.name, "description": description, "version": __version__},
+    }
 
-    async def schema(request: Request) -> JSONResponse:
-        return JSONResponse(SCHEMA)
+    async def tell(request: Request) -> JSONResponse:
+        return JSONResponse(answers[request.url.path])
 
-    async def metadata(request: Request) -> JSONResponse:
-        description = f"The environment {served.env_type} of RAGEN."
-        return JSONResponse({"name": served.name, "description": description, "version": __version__})
-
-    routes = [
-        WebSocketRoute("/ws", play),
-        Route("/health", health),
-        Route("/schema", schema),
-        Route("/metadata", metadata),
-    ]
+    routes = [WebSocketRoute("/ws", play), *(Route(path, tell) for path in answers)]
     return Starlette(routes=routes, middleware=[Middleware(TrustedHostMiddleware, allowed_hosts=HOSTS)])
 
 

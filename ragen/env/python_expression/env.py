@@ -10,17 +10,13 @@ from ragen.env.expression_env import ExpressionEnv
 from ragen.env.python_expression import expression as walker
 from ragen.env.python_expression.problems import SYLLABLES, draw_problem
 from ragen.env.tool_env import ToolRefused
-from ragen.env.tools import Tool
+from ragen.env.tools import Tool, one_text
 from ragen.seeding import Rng
 
 PYTHON = Tool(
     name="python",
     description="The value of a Python expression: no statements, no imports, no attributes but methods of texts.",
-    parameters={
-        "type": "object",
-        "properties": {"expression": {"type": "string", "description": 'Such as len("word") + 1.'}},
-        "required": ["expression"],
-    },
+    parameters=one_text("expression", description='Such as len("word") + 1.'),
 )
 
 
@@ -38,10 +34,6 @@ class PythonExpressionEnv(ExpressionEnv):
     config_class = PythonExpressionConfig
     max_tokens = 160
     tool = PYTHON
-
-    def __init__(self, config: PythonExpressionConfig | None = None) -> None:
-        super().__init__(config or PythonExpressionConfig())
-        self.reset(seed=0)
 
     def reset(self, seed: int, member: int = 0) -> str:
         problem = draw_problem(seed, size=self.config.size)

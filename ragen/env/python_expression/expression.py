@@ -154,18 +154,10 @@ def _round(number: Any, digits: int = 0) -> Any:
 
 
 FUNCTIONS: Mapping[str, Callable[..., Any]] = {
-    "abs": abs,
-    "all": all,
-    "any": any,
-    "bool": bool,
-    "chr": chr,
+    **{each.__name__: each for each in (abs, all, any, bool, chr, len, max, min, ord)},
     "float": lambda value: float(value),
     "int": lambda value: int(value),
-    "len": len,
     "list": lambda items: list(items),
-    "max": max,
-    "min": min,
-    "ord": ord,
     "range": _range,
     "reversed": lambda items: list(items)[::-1],
     "round": _round,
@@ -175,22 +167,16 @@ FUNCTIONS: Mapping[str, Callable[..., Any]] = {
     "sum": _sum,
 }
 """A set comes as a sorted list: the order of Python's own differs from process to process."""
+PLAIN_METHODS = (
+    *("count", "endswith", "find", "index", "isalpha", "isdigit"),
+    *("lower", "startswith", "strip", "title", "upper"),
+)
 METHODS: Mapping[type, Mapping[str, Callable[..., Any]]] = {
-    str: {
-        "count": str.count,
-        "endswith": str.endswith,
-        "find": str.find,
-        "index": str.index,
-        "isalpha": str.isalpha,
-        "isdigit": str.isdigit,
+    str: {name: getattr(str, name) for name in PLAIN_METHODS}
+    | {
         "join": _join,
-        "lower": str.lower,
         "replace": _replace,
         "split": lambda text, separator=None: text.split(separator),
-        "startswith": str.startswith,
-        "strip": str.strip,
-        "title": str.title,
-        "upper": str.upper,
     },
     list: {"count": list.count, "index": list.index},
     tuple: {"count": tuple.count, "index": tuple.index},
@@ -295,7 +281,7 @@ class Walker:
                 raise Refused(f"the method {node.func.attr[:40]} is not known")
             function, args = methods[node.func.attr], [owner, *args]
         else:
-            known = ", ".join(FUNCTIONS)
+            known = ", ".join(sorted(FUNCTIONS))
             raise Refused(f"a function in it is not known; there are: {known}")
         self.pay(*args)
         return function(*args)

@@ -13,7 +13,7 @@ from typing import Annotated, Any
 
 from ragen.config.bounds import Count
 from ragen.env.arithmetic import Refused
-from ragen.env.base import StepResult, TextEnv, step_info
+from ragen.env.base import StartedEnv, StepResult, step_info
 from ragen.env.reasoning_gym.guard import check_answer
 from ragen.env.shared_random import OwnRandom
 from ragen.env.survey import read_survey
@@ -41,15 +41,11 @@ class ReasoningGymConfig:
             raise ConfigError(f"reasoning_gym.options.{min(taken)} comes from the level's seed. Leave it out.")
 
 
-class ReasoningGymEnv(TextEnv):
+class ReasoningGymEnv(StartedEnv):
     """A question of reasoning-gym. The reward is its generator's score of the answer that ends the episode."""
 
     config_class = ReasoningGymConfig
     max_tokens = 400
-
-    def __init__(self, config: ReasoningGymConfig | None = None) -> None:
-        super().__init__(config or ReasoningGymConfig())
-        self.reset(seed=0)
 
     def reset(self, seed: int, member: int = 0) -> str:
         """Draw the question of `seed`; nothing is left to chance after that."""

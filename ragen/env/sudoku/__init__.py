@@ -1,5 +1,1 @@
 """Sudoku: the rules (env.py), what an answer says (answer.py), how puzzles are drawn and solved (puzzle.py)."""
-
-from ragen.env.sudoku.env import SudokuConfig, SudokuEnv
-
-__all__ = ["SudokuConfig", "SudokuEnv"]

@@ -9,7 +9,7 @@ from functools import lru_cache
 from typing import Annotated, Literal
 
 from ragen.config.bounds import Count
-from ragen.env.base import StepResult, TextEnv, step_info
+from ragen.env.base import StartedEnv, StepResult, step_info
 from ragen.env.sudoku.answer import Placement, read_placements
 from ragen.env.sudoku.puzzle import Board, Deduction, Puzzle, candidates, deduce, draw_puzzle, units
 from ragen.errors import ConfigError
@@ -61,7 +61,7 @@ class SudokuConfig:
 cached_puzzle = lru_cache(maxsize=1024)(draw_puzzle)
 
 
-class SudokuEnv(TextEnv):
+class SudokuEnv(StartedEnv):
     """An answer writes digits into cells, `r1c2=3`. What breaks a rule is refused, everything else is written.
 
     A digit that breaks no rule may still be wrong: it stays until another one is written over it, or 0. A full board
@@ -70,10 +70,6 @@ class SudokuEnv(TextEnv):
 
     config_class = SudokuConfig
     max_tokens = 200
-
-    def __init__(self, config: SudokuConfig | None = None) -> None:
-        super().__init__(config or SudokuConfig())
-        self.reset(seed=0)  # also proves, before any training, that such puzzles exist
 
     def reset(self, seed: int, member: int = 0) -> str:
         """Draw the puzzle of `seed`; nothing is left to chance after that."""
@@ -146,9 +142,6 @@ class SudokuEnv(TextEnv):
             "r1c2=3; 0 empties a cell."
         )
 
-    def free_cells(self) -> list[int]:
-        return [cell for cell, digit in enumerate(self.board) if not digit]
-
     def example_answer(self) -> str:
         """Wrong digits for two of the cells that are to be filled."""
         rng, size = Rng("example", self.level_content()), self.puzzle.size
@@ -166,7 +159,7 @@ class SudokuEnv(TextEnv):
 
     def sample_text(self, rng: Rng) -> str:
         """Random digits for random empty cells."""
-        cells = self.free_cells()
+        cells = [cell for cell, digit in enumerate(self.board) if not digit]
         chosen = rng.sample(cells, min(len(cells), self.config.placements))
         return " ".join(self.spell(cell, 1 + rng.below(self.puzzle.size)) for cell in chosen)
 

@@ -11,7 +11,7 @@ from importlib import import_module
 from typing import Annotated, Any
 
 from ragen.config.bounds import Count, number
-from ragen.env.base import StepResult, TextEnv, step_info
+from ragen.env.base import StartedEnv, StepResult, step_info
 from ragen.env.textworld.games import game_file, level_hash
 from ragen.seeding import Rng, fixed_hash
 
@@ -36,16 +36,12 @@ class TextWorldConfig:
     max_steps: Annotated[Count, "Commands of an episode."] = 20
 
 
-class TextWorldEnv(TextEnv):
+class TextWorldEnv(StartedEnv):
     """A text adventure of TextWorld. The reward is the game's own: a point for each part of the quest, mostly one."""
 
     config_class = TextWorldConfig
     max_tokens = 150
-
-    def __init__(self, config: TextWorldConfig | None = None) -> None:
-        super().__init__(config or TextWorldConfig())
-        self.game: Any = None
-        self.reset(seed=0)
+    game: Any = None
 
     def reset(self, seed: int, member: int = 0) -> str:
         """Start the game of `seed`; nothing in it is left to chance."""

@@ -39,13 +39,9 @@ class TwoArmedBanditEnv(ArmsEnv):
     reward_format = ".2f"
     low, high = 1, 2  # only the order of the names in the text changes with the seed
 
-    def __init__(self, config: TwoArmedBanditConfig | None = None) -> None:
-        super().__init__(config or TwoArmedBanditConfig())
-        self.names = {self.low: self.config.low_risk_name, self.high: self.config.high_risk_name}
-        self.reset(seed=0)
-
     def reset(self, seed: int, member: int = 0) -> str:
         """Draw the order of the names from `seed`, the luck of the pull from `seed` and `member`."""
+        self.names = {self.low: self.config.low_risk_name, self.high: self.config.high_risk_name}
         order = list(self.names.values())
         Rng(seed, "two_armed_bandit").shuffle(order)
         observation = (

@@ -4,10 +4,10 @@ Tested in tests/reproduce/test_claims.py.
 """
 
 from ragen.algorithms.statistics import student_interval
-from ragen.reproduce.arms import GRPO_PROBE, PPO_PROBE, PUBLISHED_GRPO_PROBE, PUBLISHED_PPO_PROBE
+from ragen.reproduce.arms import PROBES
 from ragen.reproduce.claim import Claim, Evidence, Finding, Point
 from ragen.reproduce.gradients import analyses, last_over_first, rank_correlation
-from ragen.reproduce.rules import above, all_of, most_seeds
+from ragen.reproduce.rules import above, finding
 
 PUBLISHED = {"PPO": (6.7, 6.7, 6.7, 9.6, 20, 26), "GRPO": (3.3, 3.6, 3.3, 3.7, 6.0, 8.9)}
 """Norms of the buckets Q1 to Q6, early in training."""
@@ -26,9 +26,7 @@ def judge(evidence: Evidence) -> Finding:
             points.append(
                 Point(label=f"{arm} Q{index + 1}", ours=student_interval(ours), published=norm / published[0])
             )
-    return Finding(
-        verdict=all_of(*rulings), ours="; ".join(texts), points=tuple(points), seeds_needed=most_seeds(*rulings)
-    )
+    return finding("; ".join(texts), points, *rulings)
 
 
 CLAIM = Claim(
@@ -38,8 +36,5 @@ CLAIM = Claim(
     published="norm of Q6 over Q1: PPO 3.9, GRPO 2.7 (step 1)",
     rule="For PPO and for GRPO, at step 1: mean rank correlation of norm and bucket above 0.8 and mean Q6/Q1 above 2.",
     judge=judge,
-    arms={
-        "minutes": {"PPO": PPO_PROBE, "GRPO": GRPO_PROBE},
-        "day": {"PPO": PUBLISHED_PPO_PROBE, "GRPO": PUBLISHED_GRPO_PROBE},
-    },
+    arms=PROBES,
 )

@@ -3,10 +3,10 @@
 Tested in tests/reproduce/test_claims.py.
 """
 
-from ragen.reproduce.arms import GRPO_PROBE, PPO_PROBE, PUBLISHED_GRPO_PROBE, PUBLISHED_PPO_PROBE
+from ragen.reproduce.arms import PROBES
 from ragen.reproduce.claim import Claim, Evidence, Finding, Point
 from ragen.reproduce.gradients import analyses, largest_over_smallest
-from ragen.reproduce.rules import all_of, below, most_seeds
+from ragen.reproduce.rules import below, finding
 from ragen.tracking.names import Component
 
 PARTS: tuple[tuple[Component, int], ...] = (("entropy", 1), ("kl", 11))
@@ -24,12 +24,7 @@ def judge(evidence: Evidence) -> Finding:
             texts.append(f"{arm}, {component} at step {step}: {ruling.estimate:.2f}")
             published = PUBLISHED[arm] if step == 1 else None
             points.append(Point(label=f"{arm} {component}", ours=ruling.estimate, published=published))
-    return Finding(
-        verdict=all_of(*rulings),
-        ours=f"largest over smallest norm: {'; '.join(texts)}",
-        points=tuple(points),
-        seeds_needed=most_seeds(*rulings),
-    )
+    return finding(f"largest over smallest norm: {'; '.join(texts)}", points, *rulings)
 
 
 CLAIM = Claim(
@@ -39,8 +34,5 @@ CLAIM = Claim(
     published="largest over smallest norm of the regularizers: PPO 1.26, GRPO 1.07 (step 1)",
     rule="For PPO and for GRPO: mean of largest over smallest norm below 1.3, entropy at step 1 and KL at step 11.",
     judge=judge,
-    arms={
-        "minutes": {"PPO": PPO_PROBE, "GRPO": GRPO_PROBE},
-        "day": {"PPO": PUBLISHED_PPO_PROBE, "GRPO": PUBLISHED_GRPO_PROBE},
-    },
+    arms=PROBES,
 )

@@ -7,10 +7,10 @@ from statistics import fmean
 
 from ragen.algorithms.statistics import student_interval
 from ragen.plotting.buckets import Analysis
-from ragen.reproduce.arms import GRPO_PROBE, PPO_PROBE, PUBLISHED_GRPO_PROBE, PUBLISHED_PPO_PROBE
+from ragen.reproduce.arms import PROBES
 from ragen.reproduce.claim import Claim, Evidence, Finding, Point
 from ragen.reproduce.gradients import analyses
-from ragen.reproduce.rules import above, all_of, below, most_seeds
+from ragen.reproduce.rules import above, below, finding
 
 
 def cosines(analysis: Analysis) -> list[float]:
@@ -28,12 +28,7 @@ def judge(evidence: Evidence) -> Finding:
             Point(label=f"{arm} Q{index + 1}", ours=student_interval(column))
             for index, column in enumerate(zip(*found, strict=True))
         ]
-    return Finding(
-        verdict=all_of(*rulings),
-        ours=f"cosine between the gradients of two halves of a bucket: {'; '.join(texts)}",
-        points=tuple(points),
-        seeds_needed=most_seeds(*rulings),
-    )
+    return finding(f"cosine between the gradients of two halves of a bucket: {'; '.join(texts)}", points, *rulings)
 
 
 CLAIM = Claim(
@@ -43,8 +38,5 @@ CLAIM = Claim(
     published="none: norms at zero variance are 6.7 of 26 (PPO) and 23 of 64 (GRPO)",
     rule="For PPO and for GRPO, at step 1: mean split-half cosine below 0.1 in Q1 and Q2, and above 0.2 in Q6.",
     judge=judge,
-    arms={
-        "minutes": {"PPO": PPO_PROBE, "GRPO": GRPO_PROBE},
-        "day": {"PPO": PUBLISHED_PPO_PROBE, "GRPO": PUBLISHED_GRPO_PROBE},
-    },
+    arms=PROBES,
 )

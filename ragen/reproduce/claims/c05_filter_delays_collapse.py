@@ -5,7 +5,7 @@ Tested in tests/reproduce/test_claims.py.
 
 from ragen.reproduce.arms import HOT_LAKE, PUBLISHED_LAKE, PUBLISHED_SOKOBAN, REAL_LAKE, filters, main_table, top_k
 from ragen.reproduce.claim import Claim, Evidence, Finding
-from ragen.reproduce.rules import WORTH_FINDING, any_of, arm_points, better, describe, mean_success, most_seeds
+from ragen.reproduce.rules import WORTH_FINDING, any_of, arm_points, better, describe, finding, mean_success
 
 PAIRS = {"zeros dropped": "no filter", "top-p 0.9": "no filter", "top-k 0.25": "no filter"}
 TABLE = {"Sokoban, filtered": "Sokoban", "FrozenLake, filtered": "FrozenLake"}
@@ -18,11 +18,11 @@ def judge(evidence: Evidence) -> Finding:
     for baseline in dict.fromkeys(pairs.values()):
         arms = [one for one, other in pairs.items() if other == baseline]
         rulings |= better(evidence, arms, baseline, mean_success, margin=WORTH_FINDING)
-    return Finding(
-        verdict=any_of(*rulings.values()),
-        ours=f"mean success over training, less that without filter: {describe(rulings)}",
-        points=arm_points(evidence, {name: PUBLISHED.get(name) for name in evidence.arms}, mean_success),
-        seeds_needed=most_seeds(*rulings.values()),
+    return finding(
+        f"mean success over training, less that without filter: {describe(rulings)}",
+        arm_points(evidence, {name: PUBLISHED.get(name) for name in evidence.arms}, mean_success),
+        *rulings.values(),
+        of=any_of,
     )
 
 

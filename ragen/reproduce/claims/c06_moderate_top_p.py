@@ -7,7 +7,7 @@ from statistics import fmean
 
 from ragen.reproduce.arms import HOT_LAKE, PUBLISHED_SOKOBAN, top_p
 from ragen.reproduce.claim import Claim, Evidence, Finding
-from ragen.reproduce.rules import WORTH_FINDING, above, all_of, by_seed, mean_success, most_seeds, table_points
+from ragen.reproduce.rules import WORTH_FINDING, above, by_seed, finding, mean_success, table_points
 
 PUBLISHED = {"no filter": 0.09, "0.98": 0.365, "0.9": 0.309, "0.8": 0.299, "0.6": 0.186, "0.4": 0.209}
 """Validation success at step 400; without filter read off another figure."""
@@ -22,12 +22,12 @@ def judge(evidence: Evidence) -> Finding:
         [one - row["no filter"] for one, row in zip(moderate, table, strict=True)], 0, margin=WORTH_FINDING
     )
     over_strong = above([one - two for one, two in zip(moderate, strong, strict=True)], 0, margin=WORTH_FINDING)
-    return Finding(
-        verdict=all_of(over_none, over_strong),
-        ours=f"mean success over training: moderate less none {over_none.estimate:+.3f}, "
+    return finding(
+        f"mean success over training: moderate less none {over_none.estimate:+.3f}, "
         f"moderate less strong {over_strong.estimate:+.3f}",
-        points=table_points(table, PUBLISHED),
-        seeds_needed=most_seeds(over_none, over_strong),
+        table_points(table, PUBLISHED),
+        over_none,
+        over_strong,
     )
 
 

@@ -5,7 +5,7 @@ Tested in tests/reproduce/test_claims.py.
 
 from ragen.reproduce.arms import REAL_LAKE, top_p
 from ragen.reproduce.claim import THOUGHTS, Claim, Evidence, Finding, Point
-from ragen.reproduce.rules import above, all_of, most_seeds
+from ragen.reproduce.rules import above, finding
 from ragen.reproduce.series import series
 from ragen.tracking.names import FIRST_TURNS, collapse
 
@@ -21,11 +21,10 @@ def judge(evidence: Evidence) -> Finding:
         for arm in ("KL 0.1", "entropy 0.01")
     }
     texts = [f"{arm} {ruling.estimate:+.3f}" for arm, ruling in rulings.items()]
-    return Finding(
-        verdict=all_of(*rulings.values()),
-        ours=f"retrieval accuracy with the filter, less that with {', '.join(texts)}",
-        points=tuple(Point(label=arm, ours=above(values, 0).estimate) for arm, values in last.items()),
-        seeds_needed=most_seeds(*rulings.values()),
+    return finding(
+        f"retrieval accuracy with the filter, less that with {', '.join(texts)}",
+        [Point(label=arm, ours=above(values, 0).estimate) for arm, values in last.items()],
+        *rulings.values(),
     )
 
 

@@ -7,7 +7,7 @@ import math
 
 from ragen.reproduce.arms import REAL_LAKE
 from ragen.reproduce.claim import THOUGHTS, Claim, Evidence, Finding, Point
-from ragen.reproduce.rules import above
+from ragen.reproduce.rules import above, finding
 from ragen.reproduce.series import halving, series, training_success
 from ragen.tracking.names import FIRST_TURNS, collapse
 
@@ -20,11 +20,10 @@ def judge(evidence: Evidence) -> Finding:
         leads.append(fall - information if math.isfinite(fall) and math.isfinite(information) else math.nan)
     ruling = above(leads, 0)
     known = sum(not math.isnan(lead) for lead in leads)
-    return Finding(
-        verdict=ruling.verdict,
-        ours=f"{known} of {len(leads)} runs lose half of both; information leads by {ruling.estimate:.0f} steps",
-        points=(Point(label="lead in steps", ours=ruling.estimate),),
-        seeds_needed=ruling.seeds_needed,
+    return finding(
+        f"{known} of {len(leads)} runs lose half of both; information leads by {ruling.estimate:.0f} steps",
+        (Point(label="lead in steps", ours=ruling.estimate),),
+        ruling,
     )
 
 

@@ -5,7 +5,7 @@ Tested in tests/reproduce/test_claims.py.
 
 from ragen.reproduce.arms import REAL_LAKE, filters
 from ragen.reproduce.claim import THOUGHTS, Claim, Evidence, Finding, Point
-from ragen.reproduce.rules import above
+from ragen.reproduce.rules import above, finding
 from ragen.reproduce.series import rank_correlation, series, validation_success
 from ragen.tracking.names import FIRST_TURNS, collapse, join
 
@@ -18,15 +18,14 @@ def judge(evidence: Evidence) -> Finding:
     ]
     ruling = above([information - entropy for information, entropy in found], 0)
     information, entropy = (above(list(column), 0).estimate for column in zip(*found, strict=True))
-    return Finding(
-        verdict=ruling.verdict,
-        ours=f"rank correlation with success: information {information:.2f}, entropy {entropy:.2f}; their difference "
+    return finding(
+        f"rank correlation with success: information {information:.2f}, entropy {entropy:.2f}; their difference "
         f"{ruling.estimate:+.2f}",
-        points=(
+        (
             Point(label="information", ours=information, published=0.39),
             Point(label="entropy", ours=entropy, published=-0.11),
         ),
-        seeds_needed=ruling.seeds_needed,
+        ruling,
     )
 
 

@@ -7,7 +7,7 @@ from statistics import fmean
 
 from ragen.reproduce.arms import LAKE, PUBLISHED_LAKE, slippery, top_p
 from ragen.reproduce.claim import Arm, Claim, Evidence, Finding, Point
-from ragen.reproduce.rules import WORTH_FINDING, above, by_seed, mean_success
+from ragen.reproduce.rules import WORTH_FINDING, above, by_seed, finding, mean_success
 
 SLIPS = {"0": 0.06, "0.5": 0.10, "0.8": -0.01}
 """Share of the moves that slip -> the published gain."""
@@ -20,16 +20,15 @@ def gains(row: dict[str, float]) -> list[float]:
 def judge(evidence: Evidence) -> Finding:
     table = [gains(row) for row in by_seed(evidence, mean_success)]
     ruling = above([fmean(row[:2]) - row[2] for row in table], 0, margin=WORTH_FINDING)
-    points = tuple(
+    points = [
         Point(label=f"slip {slip}", ours=above(list(column), 0).estimate, published=published)
         for (slip, published), column in zip(SLIPS.items(), zip(*table, strict=True), strict=True)
-    )
-    return Finding(
-        verdict=ruling.verdict,
-        ours=f"gain of the filter: {', '.join(f'{point.label} {point.ours:+.3f}' for point in points)}; "
+    ]
+    return finding(
+        f"gain of the filter: {', '.join(f'{point.label} {point.ours:+.3f}' for point in points)}; "
         f"at most half slipping less mostly slipping {ruling.estimate:+.3f}",
-        points=points,
-        seeds_needed=ruling.seeds_needed,
+        points,
+        ruling,
     )
 
 

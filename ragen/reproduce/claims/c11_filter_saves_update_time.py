@@ -8,7 +8,7 @@ from statistics import fmean
 
 from ragen.reproduce.arms import LAKE, top_k, top_p
 from ragen.reproduce.claim import Claim, Evidence, Finding, Point
-from ragen.reproduce.rules import all_of, below, most_seeds
+from ragen.reproduce.rules import below, finding
 from ragen.reproduce.series import series
 from ragen.tracking.names import KEPT_RATIO, seconds
 
@@ -35,9 +35,7 @@ def judge(evidence: Evidence) -> Finding:
         texts.append(
             f"{arm}: {fmean(kept):.2f} of the groups, {fmean(times):.2f} of the time, off by {ruling.estimate:.2f}"
         )
-    return Finding(
-        verdict=all_of(*rulings), ours="; ".join(texts), points=tuple(points), seeds_needed=most_seeds(*rulings)
-    )
+    return finding("; ".join(texts), points, *rulings)
 
 
 CLAIM = Claim(

@@ -5,7 +5,7 @@ Tested in tests/reproduce/test_claims.py.
 
 from ragen.reproduce.arms import HOT_BANDIT, HOT_LAKE, HOT_SOKOBAN, PPO, slippery
 from ragen.reproduce.claim import Claim, Evidence, Finding, Point
-from ragen.reproduce.rules import WORTH_FINDING, above, all_of, below, by_seed, mean_success, most_seeds
+from ragen.reproduce.rules import WORTH_FINDING, above, below, by_seed, finding, mean_success
 
 TASKS = {"Sokoban": HOT_SOKOBAN, "bandit": HOT_BANDIT, "slippery lake": slippery(HOT_LAKE, 0.2)}
 
@@ -17,12 +17,11 @@ def judge(evidence: Evidence) -> Finding:
         task: below(values, 0) if task == "slippery lake" else above(values, 0, margin=WORTH_FINDING)
         for task, values in gaps.items()
     }
-    return Finding(
-        verdict=all_of(*rulings.values()),
-        ours="PPO less GRPO, mean success over training: "
+    return finding(
+        "PPO less GRPO, mean success over training: "
         + ", ".join(f"{task} {ruling.estimate:+.3f}" for task, ruling in rulings.items()),
-        points=tuple(Point(label=task, ours=ruling.estimate) for task, ruling in rulings.items()),
-        seeds_needed=most_seeds(*rulings.values()),
+        [Point(label=task, ours=ruling.estimate) for task, ruling in rulings.items()],
+        *rulings.values(),
     )
 
 

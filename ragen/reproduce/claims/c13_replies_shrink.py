@@ -5,7 +5,7 @@ Tested in tests/reproduce/test_claims.py.
 
 from ragen.reproduce.arms import REAL_LAKE
 from ragen.reproduce.claim import THOUGHTS, Claim, Evidence, Finding, Point
-from ragen.reproduce.rules import below
+from ragen.reproduce.rules import below, finding
 from ragen.reproduce.series import series, slope
 from ragen.tracking.names import RESPONSE_LENGTH, TRAIN, join
 
@@ -14,11 +14,10 @@ def judge(evidence: Evidence) -> Finding:
     lengths = [series(folder, join(TRAIN, RESPONSE_LENGTH)) for folder in evidence.folders("no filter")]
     changes = [100 * slope(each) / next(iter(each.values())) for each in lengths]
     ruling = below([100 * change for change in changes], 0)
-    return Finding(
-        verdict=ruling.verdict,
-        ours=f"sampled tokens of an episode change by {ruling.estimate:+.0f} % in 100 steps",
-        points=(Point(label="change in 100 steps, %", ours=ruling.estimate, published=-8),),
-        seeds_needed=ruling.seeds_needed,
+    return finding(
+        f"sampled tokens of an episode change by {ruling.estimate:+.0f} % in 100 steps",
+        (Point(label="change in 100 steps, %", ours=ruling.estimate, published=-8),),
+        ruling,
     )
 
 

@@ -5,7 +5,7 @@ Tested in tests/reproduce/test_claims.py.
 
 from ragen.reproduce.arms import ACTIONS_PER_TURN, LAKE, PUBLISHED_SOKOBAN, smallest
 from ragen.reproduce.claim import Arm, Claim, Evidence, Finding
-from ragen.reproduce.rules import WORTH_FINDING, above, all_of, by_seed, final, most_seeds, table_points
+from ragen.reproduce.rules import WORTH_FINDING, above, by_seed, final, finding, table_points
 
 PUBLISHED = {"1": 0.117, "2": 0.184, "5": 0.211}
 """Actions a turn -> success on FrozenLake."""
@@ -16,12 +16,12 @@ def judge(evidence: Evidence) -> Finding:
     over_one, over_two = (
         above([row["5"] - row[name] for row in table], 0, margin=WORTH_FINDING) for name in ("1", "2")
     )
-    return Finding(
-        verdict=all_of(over_one, over_two),
-        ours=f"success with five actions a turn less that with one {over_one.estimate:+.3f}, with two "
+    return finding(
+        f"success with five actions a turn less that with one {over_one.estimate:+.3f}, with two "
         f"{over_two.estimate:+.3f}",
-        points=table_points(table, PUBLISHED),
-        seeds_needed=most_seeds(over_one, over_two),
+        table_points(table, PUBLISHED),
+        over_one,
+        over_two,
     )
 
 

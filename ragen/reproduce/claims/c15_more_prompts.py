@@ -5,7 +5,7 @@ Tested in tests/reproduce/test_claims.py.
 
 from ragen.reproduce.arms import LAKE, TRAIN
 from ragen.reproduce.claim import Arm, Claim, Evidence, Finding
-from ragen.reproduce.rules import WORTH_FINDING, above, by_seed, final, table_points
+from ragen.reproduce.rules import WORTH_FINDING, above, by_seed, final, finding, table_points
 
 PUBLISHED = {"4": 0.215, "8": 0.172, "16": 0.195}
 """Replies a prompt -> success on FrozenLake."""
@@ -15,11 +15,10 @@ EPISODES = 64
 def judge(evidence: Evidence) -> Finding:
     table = by_seed(evidence, final)
     ruling = above([row["4"] - row["16"] for row in table], 0, margin=WORTH_FINDING)
-    return Finding(
-        verdict=ruling.verdict,
-        ours=f"success with 4 replies a prompt less that with 16: {ruling.estimate:+.3f}",
-        points=table_points(table, PUBLISHED),
-        seeds_needed=ruling.seeds_needed,
+    return finding(
+        f"success with 4 replies a prompt less that with 16: {ruling.estimate:+.3f}",
+        table_points(table, PUBLISHED),
+        ruling,
     )
 
 

@@ -4,19 +4,8 @@ Tested in tests/reproduce/test_claims.py.
 """
 
 from ragen.reproduce.arms import REAL_BANDIT
-from ragen.reproduce.claim import THOUGHTS, Claim, Evidence, Finding
-from ragen.reproduce.rules import arm_points, gain
-
-
-def judge(evidence: Evidence) -> Finding:
-    ruling = gain(evidence, "think", "no think", bound=0.05, margin=0)
-    return Finding(
-        verdict=ruling.verdict,
-        ours=f"success on names that training never shows, with thoughts less without: {ruling.estimate:+.3f}",
-        points=arm_points(evidence, {"think": 0.676, "no think": 0.5625}),
-        seeds_needed=ruling.seeds_needed,
-    )
-
+from ragen.reproduce.claim import THOUGHTS, Claim
+from ragen.reproduce.rules import judge_gain
 
 CLAIM = Claim(
     number=16,
@@ -24,7 +13,14 @@ CLAIM = Claim(
     source="RAGEN, table 4 (reversed arms)",
     published="67.6 % with thoughts, 56.3 % without",
     rule="Success of the last validation on unseen names, by pairs of seeds: with thoughts higher by more than 0.05.",
-    judge=judge,
+    judge=judge_gain(
+        "think",
+        "no think",
+        "success on names that training never shows, with thoughts less without",
+        {"think": 0.676, "no think": 0.5625},
+        bound=0.05,
+        margin=0,
+    ),
     arms={"hour": {"think": REAL_BANDIT, "no think": REAL_BANDIT.but({"agent_proxy.enable_think": "False"})}},
     not_testable={"minutes": THOUGHTS},
 )

@@ -4,19 +4,8 @@ Tested in tests/reproduce/test_claims.py.
 """
 
 from ragen.reproduce.arms import SOKOBAN, TAUGHT_SOKOBAN
-from ragen.reproduce.claim import Claim, Evidence, Finding
-from ragen.reproduce.rules import arm_points, gain
-
-
-def judge(evidence: Evidence) -> Finding:
-    ruling = gain(evidence, "SFT", "RL")
-    return Finding(
-        verdict=ruling.verdict,
-        ours=f"success after demonstrations less that after reinforcement learning: {ruling.estimate:+.3f}",
-        points=arm_points(evidence, {"SFT": 0.746, "RL": 0.203}),
-        seeds_needed=ruling.seeds_needed,
-    )
-
+from ragen.reproduce.claim import Claim
+from ragen.reproduce.rules import judge_gain
 
 CLAIM = Claim(
     number=17,
@@ -25,6 +14,8 @@ CLAIM = Claim(
     published="74.6 % with BFS traces, 20.3 % with StarPO-S",
     rule="Success of the last validation from the same start, by pairs of seeds: higher after three epochs on "
     "1000 solved levels than after 40 steps of GRPO.",
-    judge=judge,
+    judge=judge_gain(
+        "SFT", "RL", "success after demonstrations less that after reinforcement learning", {"SFT": 0.746, "RL": 0.203}
+    ),
     arms={"minutes": {"SFT": TAUGHT_SOKOBAN, "RL": SOKOBAN}},
 )

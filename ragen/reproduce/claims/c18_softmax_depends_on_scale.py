@@ -8,7 +8,7 @@ from ragen.config.actor_rollout_ref import TopPMode
 from ragen.reproduce.arms import LAKE, SOKOBAN
 from ragen.reproduce.claim import Claim, Evidence, Finding, Point
 from ragen.reproduce.replays import kept_share
-from ragen.reproduce.rules import above, all_of, below, most_seeds, share
+from ragen.reproduce.rules import above, below, finding, share
 
 MODES: tuple[TopPMode, ...] = ("softmax", "linear", "softmax_z")
 SCALES = (0.1, 1.0, 10.0)
@@ -28,11 +28,10 @@ def judge(evidence: Evidence) -> Finding:
                 Point(label=f"{task} {mode} x{scale:g}", ours=share(column))
                 for scale, column in zip(SCALES, zip(*shares, strict=True), strict=True)
             ]
-    return Finding(
-        verdict=all_of(*rulings),
-        ours=f"the kept share moves by: {', '.join(texts)} (linear mass has a slack of 0.01 in units of the reward)",
-        points=tuple(points),
-        seeds_needed=most_seeds(*rulings),
+    return finding(
+        f"the kept share moves by: {', '.join(texts)} (linear mass has a slack of 0.01 in units of the reward)",
+        points,
+        *rulings,
     )
 
 

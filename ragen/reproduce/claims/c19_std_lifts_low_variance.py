@@ -9,23 +9,22 @@ from ragen.algorithms.statistics import student_interval
 from ragen.reproduce.arms import DR_GRPO_PROBE, GRPO_PROBE, NO_STD, PUBLISHED_GRPO_PROBE
 from ragen.reproduce.claim import Claim, Evidence, Finding, Point
 from ragen.reproduce.gradients import analyses, last_over_first
-from ragen.reproduce.rules import above
+from ragen.reproduce.rules import above, finding
 
 
 def judge(evidence: Evidence) -> Finding:
     with_std, without = ([last_over_first(each) for each in analyses(evidence, arm, 1)] for arm in ("GRPO", "Dr.GRPO"))
     ruling = above([math.log(other / own) for own, other in zip(with_std, without, strict=True)], 0)
     shares = {"GRPO": with_std, "Dr.GRPO": without}
-    points = tuple(
+    points = [
         Point(label=f"Q1/Q6, {name}", ours=student_interval([1 / each for each in ratios]))
         for name, ratios in shares.items()
-    )
-    return Finding(
-        verdict=ruling.verdict,
-        ours=f"{'; '.join(f'{point.label} {point.ours:.3f}' for point in points)}; "
+    ]
+    return finding(
+        f"{'; '.join(f'{point.label} {point.ours:.3f}' for point in points)}; "
         f"the logarithm of their ratio is {ruling.estimate:.2f}",
-        points=points,
-        seeds_needed=ruling.seeds_needed,
+        points,
+        ruling,
     )
 
 

@@ -7,7 +7,7 @@ from statistics import fmean
 
 from ragen.reproduce.arms import AGGREGATION, HOT_SOKOBAN, LOSS, LR, MINI_BATCH, ZERO_DROPPED
 from ragen.reproduce.claim import Claim, Evidence, Finding
-from ragen.reproduce.rules import WORTH_FINDING, above, by_seed, final, table_points
+from ragen.reproduce.rules import WORTH_FINDING, above, by_seed, final, finding, table_points
 
 CLIP = "actor_rollout_ref.actor.clip_ratio"
 STRICT, TOLERANT = ("GRPO", "GSPO", "GiGPO", "DAPO"), ("CISPO", "SAPO")
@@ -21,12 +21,11 @@ def judge(evidence: Evidence) -> Finding:
     gaps = [fmean(row[name] for name in STRICT) - fmean(row[name] for name in TOLERANT) for row in table]
     ruling = above(gaps, 0, margin=WORTH_FINDING)
     points = table_points(table, dict.fromkeys(STRICT, 0.83) | dict.fromkeys(TOLERANT, 0.28))
-    return Finding(
-        verdict=ruling.verdict,
-        ours=f"final success of strict clipping less that of tolerant clipping: {ruling.estimate:+.3f}; "
+    return finding(
+        f"final success of strict clipping less that of tolerant clipping: {ruling.estimate:+.3f}; "
         + ", ".join(f"{point.label} {point.ours.mean:.2f}" for point in points),
-        points=points,
-        seeds_needed=ruling.seeds_needed,
+        points,
+        ruling,
     )
 
 

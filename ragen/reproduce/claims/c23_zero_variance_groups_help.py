@@ -5,17 +5,16 @@ Tested in tests/reproduce/test_claims.py.
 
 from ragen.reproduce.arms import LAKE, ZERO_DROPPED
 from ragen.reproduce.claim import Claim, Evidence, Finding
-from ragen.reproduce.rules import arm_points, gain
+from ragen.reproduce.rules import arm_points, finding, gain
 
 
 def judge(evidence: Evidence) -> Finding:
     over_dropped, over_none = (gain(evidence, "RL-ZVP", other) for other in ("zeros dropped", "no filter"))
-    return Finding(
-        verdict=over_dropped.verdict,
-        ours=f"success with RL-ZVP less that with such groups dropped {over_dropped.estimate:+.3f}, "
+    return finding(
+        f"success with RL-ZVP less that with such groups dropped {over_dropped.estimate:+.3f}, "
         f"less that with them kept and silent {over_none.estimate:+.3f}",
-        points=arm_points(evidence, dict.fromkeys(evidence.arms)),
-        seeds_needed=over_dropped.seeds_needed,
+        arm_points(evidence, dict.fromkeys(evidence.arms)),
+        over_dropped,
     )
 
 

@@ -6,7 +6,7 @@ Tested in tests/reproduce/test_claims.py.
 from ragen.reproduce.arms import LAKE, SOKOBAN
 from ragen.reproduce.claim import Claim, Evidence, Finding, Point
 from ragen.reproduce.replays import decide_early
-from ragen.reproduce.rules import above, all_of, below, most_seeds, share
+from ragen.reproduce.rules import above, below, finding, share
 
 
 def judge(evidence: Evidence) -> Finding:
@@ -20,9 +20,7 @@ def judge(evidence: Evidence) -> Finding:
             published = 0.4 if name == "no variance" else None
             points.append(Point(label=f"{task} {name}", ours=share(values), published=published))
             texts.append(f"{points[-1].label} {points[-1].ours:.2f}")
-    return Finding(
-        verdict=all_of(*rulings), ours=", ".join(texts), points=tuple(points), seeds_needed=most_seeds(*rulings)
-    )
+    return finding(", ".join(texts), points, *rulings)
 
 
 CLAIM = Claim(

@@ -11,7 +11,7 @@ from ragen.plotting.buckets import Analysis
 from ragen.reproduce.arms import PASS_RATE_GROUP, PASS_RATE_PROBE
 from ragen.reproduce.claim import Claim, Evidence, Finding, Point
 from ragen.reproduce.gradients import analyses, by_pass_rate
-from ragen.reproduce.rules import above
+from ragen.reproduce.rules import above, finding
 
 MIDDLE, ENDS = (3, 4, 5), (1, 7)
 """Solved episodes of 8."""
@@ -33,17 +33,15 @@ def mean_at(found: dict[int, float], solved: tuple[int, ...]) -> float:
 def judge(evidence: Evidence) -> Finding:
     found = [signals(each) for each in analyses(evidence, "GRPO", 1)]
     ruling = above([mean_at(each, MIDDLE) - mean_at(each, ENDS) for each in found], 0)
-    points = tuple(
+    points = [
         Point(label=f"{k} of 8", ours=student_interval(values))
         for k in range(PASS_RATE_GROUP + 1)
         if (values := [each[k] for each in found if not math.isnan(each.get(k, math.nan))])
-    )
-    return Finding(
-        verdict=ruling.verdict,
-        ours=f"signal at 3 to 5 of 8 less that at 1 and 7 of 8, in lengths of one group's gradient: "
-        f"{ruling.estimate:+.3f}",
-        points=points,
-        seeds_needed=ruling.seeds_needed,
+    ]
+    return finding(
+        f"signal at 3 to 5 of 8 less that at 1 and 7 of 8, in lengths of one group's gradient: {ruling.estimate:+.3f}",
+        points,
+        ruling,
     )
 
 

@@ -7,7 +7,7 @@ import math
 
 from ragen.reproduce.arms import HOT_LAKE, REAL_LAKE
 from ragen.reproduce.claim import Claim, Evidence, Finding, Point
-from ragen.reproduce.rules import below
+from ragen.reproduce.rules import below, finding
 from ragen.reproduce.series import change, halving, series, training_success
 from ragen.tracking.names import SOLVED_LOGPROB
 
@@ -21,12 +21,11 @@ def judge(evidence: Evidence) -> Finding:
     ]
     ruling = below(changes, 0)
     broken = sum(math.isfinite(end) for end in ends)
-    return Finding(
-        verdict=ruling.verdict,
-        ours=f"{broken} of {len(folders)} runs collapse; before it the log-probability of a token of a solved episode "
+    return finding(
+        f"{broken} of {len(folders)} runs collapse; before it the log-probability of a token of a solved episode "
         f"changes by {ruling.estimate:+.3f}",
-        points=(Point(label="change of log-probability", ours=ruling.estimate),),
-        seeds_needed=ruling.seeds_needed,
+        (Point(label="change of log-probability", ours=ruling.estimate),),
+        ruling,
     )
 
 

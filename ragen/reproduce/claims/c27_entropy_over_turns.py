@@ -9,7 +9,7 @@ from statistics import fmean
 
 from ragen.reproduce.arms import LAKE, REAL_LAKE
 from ragen.reproduce.claim import Claim, Evidence, Finding, Point
-from ragen.reproduce.rules import above
+from ragen.reproduce.rules import above, finding
 from ragen.reproduce.series import series
 from ragen.tracking.names import turn_entropy
 
@@ -31,16 +31,15 @@ def turning_points(values: list[float]) -> int:
 def judge(evidence: Evidence) -> Finding:
     found = [over_turns(folder) for folder in evidence.folders("no filter")]
     ruling = above([float(turning_points(each)) for each in found], 1.5)
-    points = tuple(
+    points = [
         Point(label=f"turn {turn}", ours=above(list(column), 0).estimate)
         for turn, column in enumerate(zip(*found, strict=True), 1)
-    )
-    return Finding(
-        verdict=ruling.verdict,
-        ours=f"{ruling.estimate:.1f} turning points of entropy over five turns, of three that are possible: "
+    ]
+    return finding(
+        f"{ruling.estimate:.1f} turning points of entropy over five turns, of three that are possible: "
         + ", ".join(f"{point.ours.mean:.2f}" for point in points),
-        points=points,
-        seeds_needed=ruling.seeds_needed,
+        points,
+        ruling,
     )
 
 

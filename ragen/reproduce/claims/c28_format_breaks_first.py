@@ -7,7 +7,7 @@ from pathlib import Path
 
 from ragen.reproduce.arms import HOT_LAKE, REAL_LAKE
 from ragen.reproduce.claim import Claim, Evidence, Finding, Point
-from ragen.reproduce.rules import above
+from ragen.reproduce.rules import above, finding
 from ragen.reproduce.series import series
 from ragen.tracking.names import FORMAT_VALID, LENIENT_VALID, VALIDATION, join
 
@@ -25,11 +25,10 @@ def judge(evidence: Evidence) -> Finding:
     found = [worst(folder) for folder in evidence.folders("no filter")]
     strict, lenient = (above(list(column), 0).estimate for column in zip(*found, strict=True))
     ruling = above([two - one for one, two in found], 0.1)
-    return Finding(
-        verdict=ruling.verdict,
-        ours=f"where strict validity is lowest it is {strict:.2f}, and lenient validity {lenient:.2f}",
-        points=(Point(label="strict", ours=strict), Point(label="lenient", ours=lenient)),
-        seeds_needed=ruling.seeds_needed,
+    return finding(
+        f"where strict validity is lowest it is {strict:.2f}, and lenient validity {lenient:.2f}",
+        (Point(label="strict", ours=strict), Point(label="lenient", ours=lenient)),
+        ruling,
     )
 
 

@@ -5,18 +5,17 @@ Tested in tests/reproduce/test_claims.py.
 
 from ragen.reproduce.arms import HOT_LAKE, REAL_LAKE
 from ragen.reproduce.claim import Claim, Evidence, Finding, Point
-from ragen.reproduce.rules import above, fall, share
+from ragen.reproduce.rules import above, fall, finding, share
 
 
 def judge(evidence: Evidence) -> Finding:
     curves = evidence.curves("no filter")
     ruling = above([fall(curve) for curve in curves], 0.1)
     best, last = (share([getattr(curve, name) for curve in curves]) for name in ("best", "final"))
-    return Finding(
-        verdict=ruling.verdict,
-        ours=f"best validation {best:.3f}, last one {last:.3f}: a fall of {ruling.estimate:.3f}",
-        points=(Point(label="best", ours=best), Point(label="final", ours=last)),
-        seeds_needed=ruling.seeds_needed,
+    return finding(
+        f"best validation {best:.3f}, last one {last:.3f}: a fall of {ruling.estimate:.3f}",
+        (Point(label="best", ours=best), Point(label="final", ours=last)),
+        ruling,
     )
 
 

@@ -4,8 +4,8 @@ Tested in tests/reproduce/test_claims.py.
 """
 
 from ragen.reproduce.arms import SOKOBAN, TRAIN, VAL
-from ragen.reproduce.claim import Claim, Evidence, Finding
-from ragen.reproduce.rules import arm_points, gain
+from ragen.reproduce.claim import Claim
+from ragen.reproduce.rules import judge_gain
 
 HARD = SOKOBAN.but(
     {f"{TRAIN}.env_configs.tags": "[LargerSokoban]", f"{VAL}.env_configs.tags": "[LargerSokoban]"}, times=1.2
@@ -13,16 +13,6 @@ HARD = SOKOBAN.but(
 MIXED = HARD.but(
     {f"{TRAIN}.env_configs.tags": "[SimpleSokoban,LargerSokoban]", f"{TRAIN}.env_configs.n_groups": "[4,4]"}
 )
-
-
-def judge(evidence: Evidence) -> Finding:
-    ruling = gain(evidence, "mixed", "hard alone")
-    return Finding(
-        verdict=ruling.verdict,
-        ours=f"success on hard levels, trained on both kinds less trained on hard ones: {ruling.estimate:+.3f}",
-        points=arm_points(evidence, {"mixed": None, "hard alone": None}),
-        seeds_needed=ruling.seeds_needed,
-    )
 
 
 CLAIM = Claim(
@@ -33,6 +23,11 @@ CLAIM = Claim(
     rule="Success of the last validation on 8x8 rooms with two boxes, by pairs of seeds: higher after training on "
     "those and 6x6 rooms with one box, half each, than after training on those alone; not where the gain is "
     "below 0.05.",
-    judge=judge,
+    judge=judge_gain(
+        "mixed",
+        "hard alone",
+        "success on hard levels, trained on both kinds less trained on hard ones",
+        {"mixed": None, "hard alone": None},
+    ),
     arms={"minutes": {"hard alone": HARD, "mixed": MIXED}},
 )

@@ -13,11 +13,11 @@ import pytest
 import uvicorn
 from playwright.sync_api import Page, expect
 
-from ragen.view.model import Model
+from ragen.view.playing.model import Model
 from ragen.view.server import guarded
 from tests.view.browser.pages import Visitor
 from tests.view.browser.test_reading import HOSTILE
-from tests.view.test_model import saying
+from tests.view.test_playing_model import saying
 
 SOKOBAN = "/play?tag=SimpleSokoban&seed=7"  # the box stands two steps below its target
 LAKE = "/run/0%2Ffirst/play?tag=FrozenLake&seed=10001"

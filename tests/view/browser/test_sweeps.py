@@ -9,7 +9,7 @@ from playwright.sync_api import expect
 from ragen.algorithms.statistics import student_interval
 from tests.view.browser.pages import Visitor, has_ink
 from tests.view.browser.test_reading import MARKUP
-from tests.view.test_sweeps import success, swept, write_swept
+from tests.view.reading.test_sweeps import success, swept, write_swept
 
 SWEEP = "/sweep/0%2Fswept%2Flogs%2Fkl_sweep"
 

@@ -1,0 +1,121 @@
+"""A run: what is started, where it writes and how far it is. Sweeps, helpers, the study and the search make them.
+
+Everything is read from the run directory (metrics.jsonl, status.json); console text is for people.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from ragen.config import Config
+from ragen.studies.conditions import ListedRun
+from ragen.studies.outcomes import STATUS_OF_STATE
+from ragen.tracking.lock import run_lock
+from ragen.tracking.rundir import read_metrics, read_status, write_atomic
+from ragen.tracking.validation import mean_success
+
+DEVICES = "{devices}"
+"""Stands in a command for the GPU ids of the slot it runs on."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Run(ListedRun):
+    """One command with a run directory."""
+
+    command: tuple[str, ...]
+    """Program and arguments; {devices} stands for the GPU ids of the slot."""
+    log: Path
+    """What it prints."""
+    total_steps: int
+    fields: Mapping[str, str] = field(default_factory=dict)
+    """What its result line begins with."""
+    has_score: bool = False
+    """Whether its result line names the score of the last validation, too."""
+    config: Config | None = None
+    """What its command leads to, where that is one training run; it is checked before anything is started."""
+
+    @property
+    def result(self) -> Path:
+        return self.log.with_suffix(".result")
+
+    @property
+    def result_record(self) -> Path:
+        return self.log.with_suffix(".result.json")
+
+    @property
+    def command_file(self) -> Path:
+        return self.log.with_suffix(".command")
+
+    def command_on(self, devices: str) -> list[str]:
+        return [argument.replace(DEVICES, devices) for argument in self.command]
+
+    def is_done(self) -> bool:
+        """Whether exactly this command has been run to its end, or to an early stop."""
+        return self.is_last_command() and read_state(self.run_dir) in STATUS_OF_STATE
+
+    def is_last_command(self) -> bool:
+        """Whether the last command that wrote into the run directory is this one, on whatever GPUs."""
+        last = shlex.split(self.command_file.read_text()) if self.command_file.exists() else []
+        return _arguments(last) == _arguments(self.command)
+
+    def begin(self, devices: str) -> None:
+        """Note the command. What another command left about itself is removed."""
+        self.log.parent.mkdir(parents=True, exist_ok=True)
+        with run_lock(self.run_dir):  # another process may be at work there
+            for file in (self.result, self.result_record):
+                file.unlink(missing_ok=True)
+            if not self.is_last_command():
+                # First, so that a kill right here leaves no finished state beside a command that never ran.
+                (self.run_dir / "status.json").unlink(missing_ok=True)
+            write_atomic(self.command_file, shell_line(self.command_on(devices)) + "\n")
+
+
+def shell_line(command: Sequence[str]) -> str:
+    """A command as one types it; quotes inside stay readable: "system.CUDA_VISIBLE_DEVICES='0,1'" """
+    return " ".join(
+        f'"{word}"' if "'" in word and not re.search(r'["$`\\!]', word) else shlex.quote(word) for word in command
+    )
+
+
+def _arguments(command: Sequence[str]) -> list[str]:
+    return [argument for argument in command[1:] if not argument.startswith("system.CUDA_VISIBLE_DEVICES=")]
+
+
+def read_state(run_dir: Path) -> str | None:
+    return read_status(run_dir)["state"] if (run_dir / "status.json").is_file() else None
+
+
+class Progress:
+    """The newest step and validation success of a run; the file is read again only when it has changed."""
+
+    def __init__(self, run: Run) -> None:
+        self._metrics = run.run_dir / "metrics.jsonl"
+        self._seen: tuple[int, int] | None = None
+        self.step: int | None = None
+        self.success: float | None = None
+        self.validated_step: int | None = None
+
+    def skip_existing(self) -> None:
+        """The metrics that are there now belong to an earlier run."""
+        self._seen = self._version()
+
+    def _version(self) -> tuple[int, int] | None:
+        try:
+            stat = self._metrics.stat()
+        except OSError:  # not there yet
+            return None
+        return stat.st_mtime_ns, stat.st_size
+
+    def read(self) -> None:
+        version = self._version()
+        if version is None or version == self._seen:
+            return
+        self._seen = version
+        for record in read_metrics(self._metrics):
+            self.step = record["step"]
+            if (success := mean_success(record)) is not None:
+                self.success, self.validated_step = success.mean, record["step"]
