@@ -23,9 +23,9 @@ from parts.trainer import SHAPES, random_workers
 from train_step import ALGORITHMS
 
 from ragen.config import load_config
-from ragen.trainer.checkpointer import Checkpointer, StepOutcome
+from ragen.trainer.checkpoints.checkpointer import Checkpointer, StepOutcome
 from ragen.trainer.held_out import PlayedLevels
-from ragen.trainer.memory import GIB
+from ragen.trainer.starting.memory import GIB
 from ragen.workers.local import LocalWorkers
 
 

@@ -165,7 +165,7 @@ def memory_gib(shape: Shape, load: Load, num_ranks: int, machine: Machine, *chan
     """Of each GPU, by the estimate that a run prints when it starts."""
     from transformers import Qwen2Config
 
-    from ragen.trainer.memory import GIB, estimate_memory
+    from ragen.trainer.starting.memory import GIB, estimate_memory
 
     per_node = min(num_ranks, machine.gpus_per_node)
     config = load_config(

@@ -31,8 +31,8 @@ from ragen.tracking.rundir import RunDir
 from ragen.tracking.tracker import Trackers
 from ragen.trainer.agent_trainer import AgentTrainer
 from ragen.trainer.build import build_workers, prepare
-from ragen.trainer.memory import GIB, cache_rows
-from ragen.trainer.start import plan_start
+from ragen.trainer.starting.memory import GIB, cache_rows
+from ragen.trainer.starting.start import plan_start
 from ragen.types import Episode, Status, Turn
 from ragen.workers.local import LocalWorkers
 

@@ -18,7 +18,7 @@ from ragen.algorithms.rollout_filter import FilterSettings, RolloutFilter
 from ragen.learners.batch import Batch
 from ragen.modeling.model import logits_of
 from ragen.tracking import names
-from ragen.trainer.memory import GIB
+from ragen.trainer.starting.memory import GIB
 from ragen.types import Metrics, group_episodes
 
 SCORING = ("old_log_prob", "ref", "values", "adv")

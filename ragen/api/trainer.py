@@ -17,15 +17,15 @@ from weakref import WeakSet
 
 from ragen.config.schema import Config
 from ragen.errors import ConfigError, RagenError
-from ragen.trainer.devices import export_devices
-from ragen.trainer.ending import Ending, read_ending
-from ragen.trainer.start import plan_start
+from ragen.trainer.endings.ending import Ending, read_ending
+from ragen.trainer.starting.devices import export_devices
+from ragen.trainer.starting.start import plan_start
 from ragen.types import Episode, Group, Metrics
 
 if TYPE_CHECKING:
     from ragen.learners.batch import Batch
     from ragen.trainer.agent_trainer import AgentTrainer, Filtered, Scored
-    from ragen.trainer.checkpointer import StepOutcome
+    from ragen.trainer.checkpoints.checkpointer import StepOutcome
 
 T = TypeVar("T")
 

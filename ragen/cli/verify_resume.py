@@ -1,6 +1,6 @@
 """`ragen verify-resume`: prove for a configuration that a killed and resumed run equals the straight one.
 
-Tested in tests/trainer/test_verify_resume.py.
+Tested in tests/trainer/checkpoints/test_verify_resume.py.
 """
 
 from collections.abc import Sequence
@@ -8,7 +8,7 @@ from pathlib import Path
 
 from ragen.config import argument_parser
 from ragen.config.arguments import not_negative, positive
-from ragen.trainer.verify_resume import verify_resume
+from ragen.trainer.checkpoints.verify_resume import verify_resume
 
 
 def main(argv: Sequence[str]) -> int:

@@ -7,7 +7,7 @@ entry point that an installed package declares:
     loo = "my_pkg.adv:loo"
 
 Modules are looked for as Python does, and then in the working directory. A configuration that is only read imports
-nothing of it; whoever starts a run loads and checks its parts first (ragen/trainer/own_parts.py).
+nothing of it; whoever starts a run loads and checks its parts first (ragen/trainer/starting/own_parts.py).
 """
 
 import importlib

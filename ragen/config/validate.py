@@ -28,7 +28,7 @@ def validate(config: Config) -> None:
     """Raise a ConfigError if values contradict each other; each by itself was checked when the Config was built."""
     for check in CHECKS:
         check(config)
-    if config.algorithm.adv_estimator in ESTIMATORS:  # else known once it is loaded: ragen/trainer/own_parts.py
+    if config.algorithm.adv_estimator in ESTIMATORS:  # else known once loaded: ragen/trainer/starting/own_parts.py
         check_needs(config)
 
 

@@ -12,8 +12,8 @@ from ragen.llm_agent.build import build_agent
 from ragen.llm_agent.es_manager import EsManager
 from ragen.text import printable
 from ragen.tracking.console import console
-from ragen.trainer.preflight import conclude, levels_per_tag, play_references, preflight_levels
-from ragen.trainer.start import check_environments, plan_start
+from ragen.trainer.starting.preflight import conclude, levels_per_tag, play_references, preflight_levels
+from ragen.trainer.starting.start import check_environments, plan_start
 from ragen.types import Episode
 
 LIMIT_S = 60.0

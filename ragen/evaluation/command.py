@@ -25,11 +25,11 @@ from ragen.tracking.console import console, print_table
 from ragen.tracking.lock import run_lock
 from ragen.tracking.names import FAULTS, below, with_prefix
 from ragen.tracking.rundir import SFT_RECORD, RunDir
-from ragen.trainer.checkpoint import BEST, find_best
-from ragen.trainer.checksums import verify
-from ragen.trainer.earnings import SILENT
+from ragen.trainer.checkpoints.checkpoint import BEST, find_best
+from ragen.trainer.checkpoints.checksums import verify
 from ragen.trainer.held_out import PlayedLevels, held_out_metrics, levels_behind
-from ragen.trainer.preflight import conclude
+from ragen.trainer.starting.earnings import SILENT
+from ragen.trainer.starting.preflight import conclude
 from ragen.types import Status
 
 OWN_CONFIG = "that of the checkpoint's run, else eval"

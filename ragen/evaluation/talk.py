@@ -110,7 +110,7 @@ def open_conversation(options: ChatOptions) -> tuple[Conversation, list[str]]:
     """Load the model; what is worth saying of it comes along."""
     from ragen.evaluation.answer import fitting_length, play_config
     from ragen.llm_agent.build import build_agent
-    from ragen.trainer.checksums import verify
+    from ragen.trainer.checkpoints.checksums import verify
 
     folder = find_model(options.model)
     if isinstance(folder, Path):

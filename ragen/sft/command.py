@@ -37,11 +37,11 @@ from ragen.tracking.rundir import SFT_RECORD, RunDir, read_records, read_status,
 from ragen.tracking.tracker import Trackers, check_names
 from ragen.tracking.trackers.console_tracker import step_line
 from ragen.trainer.card import CARD
-from ragen.trainer.changes import data_facts
-from ragen.trainer.checkpoint import find_resume, read_state, save_checkpoint, step_of
-from ragen.trainer.checksums import verify
-from ragen.trainer.devices import check_devices, device_notes, export_devices
+from ragen.trainer.checkpoints.checkpoint import find_resume, read_state, save_checkpoint, step_of
+from ragen.trainer.checkpoints.checksums import verify
 from ragen.trainer.held_out import levels_behind
+from ragen.trainer.starting.changes import data_facts
+from ragen.trainer.starting.devices import check_devices, device_notes, export_devices
 from ragen.trainer.train import with_restarts
 
 if TYPE_CHECKING:

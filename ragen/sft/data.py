@@ -27,7 +27,7 @@ from ragen.llm_agent.policies import has_random, play_policy
 from ragen.sft.config import SftConfig
 from ragen.tracking.console import progress
 from ragen.tracking.machine import usable_cores
-from ragen.trainer.changes import data_facts
+from ragen.trainer.starting.changes import data_facts
 from ragen.types import Episode, Sample, Turn
 
 CHUNK = 32

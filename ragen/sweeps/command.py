@@ -14,7 +14,7 @@ from ragen.sweeps.driving.run import Run
 from ragen.sweeps.driving.slots import Slot, cut_slots, find_machine, repeat_slots
 from ragen.sweeps.experiments import SWEEPS, trained_dir
 from ragen.sweeps.plan import Options, plan_gradient_analysis, plan_probe, plan_sweep
-from ragen.trainer.checkpoint import step_of
+from ragen.trainer.checkpoints.checkpoint import step_of
 
 
 def run_sweep(name: str, options: Options, *, resume_with: str) -> int:

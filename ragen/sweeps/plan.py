@@ -30,7 +30,7 @@ from ragen.sweeps.experiments import (
     trained_name,
     value_label,
 )
-from ragen.trainer.checkpoint import step_of
+from ragen.trainer.checkpoints.checkpoint import step_of
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

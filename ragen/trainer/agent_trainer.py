@@ -26,21 +26,21 @@ from ragen.tracking.rundir import read_metrics
 from ragen.tracking.timing import Timers
 from ragen.tracking.tracker import Trackers
 from ragen.trainer.card import model_card
-from ragen.trainer.changes import data_facts
-from ragen.trainer.checkpointer import Checkpointer, Point, StepOutcome
-from ragen.trainer.early_stop import EarlyStop
-from ragen.trainer.ending import Cause, Ending, compose, ended_by, finished, left, stopped
+from ragen.trainer.checkpoints.checkpointer import Checkpointer, Point, StepOutcome
+from ragen.trainer.endings.early_stop import EarlyStop
+from ragen.trainer.endings.ending import Cause, Ending, compose, ended_by, finished, left, stopped
+from ragen.trainer.endings.signals import Signals
+from ragen.trainer.endings.trouble import signs_of_step
 from ragen.trainer.gradient_runs import GradientRuns
 from ragen.trainer.held_out import PlayedLevels
 from ragen.trainer.incentives import incentive_metrics
 from ragen.trainer.levels import LEVELS, played_metrics
-from ragen.trainer.memory import peak_memory_share
-from ragen.trainer.preflight import preflight
 from ragen.trainer.recorder import Recorder
 from ragen.trainer.refill import Refills
 from ragen.trainer.scoring import Scorer, note_advantages
-from ragen.trainer.signals import Signals
-from ragen.trainer.trouble import signs_of_step
+from ragen.trainer.starting.changes import data_facts
+from ragen.trainer.starting.memory import peak_memory_share
+from ragen.trainer.starting.preflight import preflight
 from ragen.trainer.validation import Validator
 from ragen.types import Episode, Group, Metrics, group_episodes
 from ragen.workers.base import Workers

@@ -28,11 +28,11 @@ from ragen.tracking.lock import run_lock
 from ragen.tracking.rundir import RunDir
 from ragen.tracking.tracker import Trackers
 from ragen.trainer.agent_trainer import AgentTrainer
-from ragen.trainer.checksums import verify
-from ragen.trainer.folder import take_over
+from ragen.trainer.checkpoints.checksums import verify
 from ragen.trainer.held_out import levels_behind
-from ragen.trainer.memory import cache_rows, check_memory, memory_advice
-from ragen.trainer.start import Start, origin, plan_start
+from ragen.trainer.starting.folder import take_over
+from ragen.trainer.starting.memory import cache_rows, check_memory, memory_advice
+from ragen.trainer.starting.start import Start, origin, plan_start
 from ragen.workers.base import Workers
 from ragen.workers.local import LocalWorkers
 

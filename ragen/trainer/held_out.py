@@ -17,7 +17,7 @@ from ragen.errors import FileError
 from ragen.files import read_object, value_at
 from ragen.llm_agent.metrics import success
 from ragen.tracking import names
-from ragen.trainer.checkpoint import STATE, read_state
+from ragen.trainer.checkpoints.checkpoint import STATE, read_state
 from ragen.types import Episode, Metrics
 
 BYTES = 8

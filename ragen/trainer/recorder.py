@@ -15,7 +15,7 @@ from ragen.seeding import fixed_hash
 from ragen.tracking import names
 from ragen.tracking.rundir import RunDir
 from ragen.tracking.tracker import Trackers
-from ragen.trainer.trouble import Signs, read_signs
+from ragen.trainer.endings.trouble import Signs, read_signs
 from ragen.types import Episode, Metrics
 
 Timer = Callable[[str], AbstractContextManager[None]]

@@ -16,11 +16,11 @@ from typing import TypeVar
 from ragen.config.schema import Config
 from ragen.errors import WorkerError
 from ragen.tracking.lock import run_lock
-from ragen.trainer.checkpoint import named_checkpoint
-from ragen.trainer.devices import export_devices
-from ragen.trainer.ending import read_ending
-from ragen.trainer.signals import Signals
-from ragen.trainer.start import plan_start
+from ragen.trainer.checkpoints.checkpoint import named_checkpoint
+from ragen.trainer.endings.ending import read_ending
+from ragen.trainer.endings.signals import Signals
+from ragen.trainer.starting.devices import export_devices
+from ragen.trainer.starting.start import plan_start
 
 T = TypeVar("T")
 

@@ -12,7 +12,7 @@ import pytest
 
 from ragen.config import load_config
 from ragen.errors import RagenError
-from ragen.trainer.start import plan_start
+from ragen.trainer.starting.start import plan_start
 from tests.config.wrong_overrides import wrong_overrides
 
 REPOSITORY = Path(__file__).parents[2]

@@ -3,7 +3,7 @@
 import pytest
 
 from ragen.errors import ConfigError, MissingExtra
-from ragen.trainer.start import plan_start
+from ragen.trainer.starting.start import plan_start
 from tests.trainer.runs import small_config
 
 
@@ -15,7 +15,7 @@ from tests.trainer.runs import small_config
     ],
 )
 def test_without_ray_sharded_models_are_refused_before_anything_starts(change, named, tmp_path, monkeypatch):
-    monkeypatch.setattr("ragen.trainer.start.importlib.util.find_spec", lambda name: None)
+    monkeypatch.setattr("ragen.trainer.starting.start.importlib.util.find_spec", lambda name: None)
     with pytest.raises(MissingExtra, match=rf"{named}.*pip install -e '\.\[ray\]'"):
         plan_start(small_config(tmp_path / "run", change))
     assert not (tmp_path / "run").exists()

@@ -19,7 +19,7 @@ def test_the_graph_pool_is_as_large_as_estimated():
     from transformers import Qwen2Config, Qwen2ForCausalLM
 
     from ragen.engine.graph.engine import GraphEngine
-    from ragen.trainer.memory import graph_bytes
+    from ragen.trainer.starting.memory import graph_bytes
 
     shape = Qwen2Config(
         hidden_size=896, num_hidden_layers=2, num_attention_heads=14, num_key_value_heads=2, intermediate_size=4864,

@@ -11,7 +11,7 @@ import pytest
 from ragen.cli.sweep import main
 from ragen.errors import ConfigError
 from ragen.tracking.rundir import read_metrics, read_status
-from ragen.trainer.checkpoint import LATEST
+from ragen.trainer.checkpoints.checkpoint import LATEST
 from tests.sweeps.sweeping import SMALL, fields_of, processes_in, start_sweep, wait_for
 from tests.sweeps.test_report import figure_ink, read_csv
 

@@ -1,4 +1,4 @@
-"""One writer per run directory; tests/trainer/test_folder.py holds two processes against each other."""
+"""One writer per run directory; tests/trainer/starting/test_folder.py holds two processes against each other."""
 
 import json
 import os

@@ -15,7 +15,7 @@ import pytest
 from ragen.cli import main
 from ragen.errors import RagenError
 from ragen.models.resolve import resolve_model
-from ragen.trainer.start import plan_start
+from ragen.trainer.starting.start import plan_start
 from tests.trainer.runs import REPOSITORY, overrides, small_config
 
 ACTOR, ROLLOUT = "actor_rollout_ref.actor", "actor_rollout_ref.rollout"

@@ -7,8 +7,8 @@ import yaml
 from ragen.config.load import load_config
 from ragen.trainer.build import build_trainer
 from ragen.trainer.card import CARD, model_card
-from ragen.trainer.checkpoint import save_checkpoint
-from ragen.trainer.checksums import read_checksums, verify
+from ragen.trainer.checkpoints.checkpoint import save_checkpoint
+from ragen.trainer.checkpoints.checksums import read_checksums, verify
 from tests.trainer.runs import small_config
 
 VALIDATED = {

@@ -186,7 +186,7 @@ def test_kills_at_any_moment_change_nothing(tmp_path, straight):
 @pytest.mark.parametrize("moment", ["before", "after"])
 def test_a_kill_around_the_name_of_the_newest_checkpoint_loses_no_step(tmp_path, monkeypatch, straight, moment):
     """Between the rename of a checkpoint, the file that names it and the line of its metrics."""
-    from ragen.trainer import checkpoint
+    from ragen.trainer.checkpoints import checkpoint
 
     write = checkpoint.write_atomic
 
@@ -380,7 +380,7 @@ def test_a_wrong_resume_path_says_what_was_expected(finished, path, message):
 
 SLOW_DISK = """
 import sys, time
-from ragen.trainer import checksums
+from ragen.trainer.checkpoints import checksums
 add = checksums.Settled.add
 checksums.Settled.add = lambda self, below: (time.sleep(0.6), add(self, below))
 from ragen.cli import main

@@ -6,7 +6,7 @@ import pytest
 
 from ragen.errors import MissingExtra
 from ragen.llm_agent.build import build_agent
-from ragen.trainer.start import plan_start
+from ragen.trainer.starting.start import plan_start
 from tests.trainer.runs import small_config
 
 pytestmark = pytest.mark.skipif(importlib.util.find_spec("vllm") is not None, reason="vLLM is installed")

@@ -21,7 +21,7 @@ from ragen.tracking.episodes import read_episodes
 from ragen.tracking.rundir import read_metrics
 from ragen.trainer.agent_trainer import AgentTrainer
 from ragen.trainer.build import build_trainer
-from ragen.trainer.start import plan_start
+from ragen.trainer.starting.start import plan_start
 from tests.trainer.ray_runs import assert_same_run, train_on
 from tests.trainer.runs import LAKE, Run, small_config, train
 

@@ -14,7 +14,7 @@ from typing import Protocol
 from ragen.sweeps.driving.child import start_child, stop_children
 from ragen.sweeps.driving.run import Run
 from ragen.sweeps.driving.slots import Slot, thread_settings
-from ragen.trainer.checkpoint import LATEST
+from ragen.trainer.checkpoints.checkpoint import LATEST
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -20,8 +20,8 @@ from ragen.sweeps.driving.scheduler import Scheduler
 from ragen.sweeps.driving.slots import Slot
 from ragen.sweeps.driving.view import make_view
 from ragen.tracking.console import duration
-from ragen.trainer.checkpoint import LATEST
-from ragen.trainer.start import check_own_changes, checkpoint_bytes, plan_start
+from ragen.trainer.checkpoints.checkpoint import LATEST
+from ragen.trainer.starting.start import check_own_changes, checkpoint_bytes, plan_start
 
 
 def drive(

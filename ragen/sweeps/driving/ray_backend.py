@@ -16,7 +16,7 @@ from ragen.sweeps.driving.backend import ProcessEnd, start_run
 from ragen.sweeps.driving.child import GRACE_S, stop_children
 from ragen.sweeps.driving.run import Run
 from ragen.sweeps.driving.slots import Machine, Slot, ask_nvidia_smi, slot_label, split_list
-from ragen.trainer.signals import Signals
+from ragen.trainer.endings.signals import Signals
 
 with needing_extra("ray", "--ray needs Ray"):
     import ray

@@ -12,7 +12,7 @@ from ragen.studies.outcomes import Outcome, Status
 from ragen.sweeps.driving.backend import Backend, Job
 from ragen.sweeps.driving.results import missing, never_started, outcome_of
 from ragen.sweeps.driving.run import Progress, Run
-from ragen.trainer.signals import Signals
+from ragen.trainer.endings.signals import Signals
 
 POLL_S = 0.25
 

@@ -1,0 +1,42 @@
+"""Memory of the CPU that this process may still take: what the machine has, and what its control groups leave."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from pathlib import Path
+
+CGROUPS, OWN_CGROUP = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")
+FILES = {
+    "": ("memory.max", "memory.current", "inactive_file"),
+    "memory": ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
+}
+"""Controller, "" in version 2 -> the limit, what is used, and what of that is cache."""
+
+
+def free_host_memory() -> float:
+    """Bytes; containers and batch systems often allow less than is free on the machine."""
+    from ragen.trainer.starting.memory import device_memory
+
+    return min([device_memory("cpu")[0], *cgroup_room()])
+
+
+def cgroup_room(root: Path = CGROUPS, own: Path = OWN_CGROUP) -> list[float]:
+    """What each group that this process belongs to leaves; empty without limits."""
+    with suppress(OSError):
+        entries = [line.split(":", 2) for line in own.read_text().splitlines()]
+        groups = [(kind, path) for _, kinds, path in entries for kind in kinds.split(",") if kind in FILES]
+        return [room for kind, path in groups for room in _room_along(root / kind, path.strip("/"), FILES[kind])]
+    return []
+
+
+def _room_along(root: Path, path: str, files: tuple[str, str, str]) -> list[float]:
+    """Of a group and of those above it; inside a container the path may be that of the machine, and the root counts."""
+    folder, found = root / path, []
+    for group in [folder, *folder.parents]:
+        with suppress(OSError, ValueError):
+            limit, used = (float((group / name).read_text()) for name in files[:2])  # "max" is no number
+            stat = dict(line.split() for line in (group / "memory.stat").read_text().splitlines())
+            found.append(limit - used + float(stat.get(files[2], 0)))
+        if group == root:
+            break
+    return found

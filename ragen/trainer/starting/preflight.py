@@ -1,0 +1,185 @@
+"""Before a run: what do a silent agent, a random one, the solver and the model earn on the validation levels?
+
+Silence, chance and the solver play for real, through the environments, so that the answer holds for any of them. No
+model is needed, and no torch. The time is bounded: levels are played in growing parts, and the next part begins only if
+it should fit. A preflight warns; it never stops a run.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from ragen.config.schema import Config, EnvSetConfig, EnvTag
+from ragen.llm_agent.es_manager import EsManager
+from ragen.llm_agent.policies import OutOfTime, has_random, has_solver, play_replies, scripted_policy, silence, until
+from ragen.text import safe
+from ragen.tracking.rundir import PREFLIGHT, RunDir, write_atomic
+from ragen.trainer.starting.earnings import (
+    MODEL,
+    RANDOM,
+    SILENT,
+    SOLVER,
+    TagEarnings,
+    break_even_line,
+    compare,
+    table,
+    warning,
+)
+from ragen.types import Episode, Status
+
+NUM_LEVELS = 128
+"""Validation levels that are played at most, over all tags."""
+LIMIT_S = 5.0
+"""Seconds after which the start of a training goes on; the shipped environments take less than one."""
+MAX_ERROR = 300
+"""Characters of an environment's error in the one line about it."""
+
+
+@dataclass(kw_only=True, slots=True)
+class Played:
+    """The episodes of the policies that need no model."""
+
+    episodes: dict[str, list[Episode]] = field(default_factory=dict)
+    """Policy -> its episodes, of whole parts only."""
+    fault: str = ""
+    """What an environment raised; nothing was played after that."""
+    is_cut: bool = False
+    """The time was over before all levels were played."""
+    no_chance: tuple[str, ...] = ()
+    """Tags that no random policy can play."""
+
+    def notes(self, limit_s: float) -> list[str]:
+        """What was not played, a line each."""
+        lines = [time_note(self, limit_s)] if self.is_cut else []
+        return lines + [
+            f"{tag} has no random line: its environment offers no random answer (sample_text)."
+            for tag in self.no_chance
+        ]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Preflight:
+    """The answer."""
+
+    tags: Sequence[TagEarnings]
+    notes: Sequence[str] = ()
+    """What was not played, and why: a line each."""
+    warnings: Sequence[str] = ()
+    """A paragraph for every environment in which silence pays."""
+
+    def to_text(self, *, has_break_even: bool) -> str:
+        """A table for each environment, what is missing in them, and the warnings.
+
+        With `has_break_even` every table is followed by the success from which trying pays, unless a warning says it.
+        """
+        lines: list[str] = []
+        for each in self.tags:
+            lines.append(table(each))
+            lines.append(break_even_line(each) if has_break_even and not each.silence_pays else "")
+        return "\n".join(filter(None, [*lines, *self.notes, *self.warnings]))
+
+    def write(self, run: RunDir) -> None:
+        """preflight.json of a run directory."""
+        record = {
+            "tags": {each.tag: each.to_json() for each in self.tags},
+            "notes": list(self.notes),
+            "warnings": list(self.warnings),
+        }
+        write_atomic(run.path / PREFLIGHT, json.dumps(record, indent=2) + "\n")
+
+
+def preflight(config: Config, model: Sequence[Episode] = (), *, limit_s: float = LIMIT_S) -> Preflight:
+    """Play the references and compare them, with the episodes of the model where there are some."""
+    played = play_references(config, limit_s=limit_s)
+    notes = played.notes(limit_s)
+    if played.fault:
+        first_line = played.fault.splitlines()[0]
+        notes.append(f"The preflight was ended by an environment: {safe(first_line, MAX_ERROR)}")
+    return conclude(config, played.episodes, model, notes)
+
+
+def time_note(played: Played, limit_s: float) -> str:
+    """What is said where not all levels were played."""
+    count = len(played.episodes.get(RANDOM, ()))
+    return f"The preflight was ended after {limit_s:g} s, with {count} levels played at random."
+
+
+def conclude(
+    config: Config, played: Mapping[str, Sequence[Episode]], model: Sequence[Episode], notes: Sequence[str] = ()
+) -> Preflight:
+    """What the episodes of all policies say."""
+    everybody = {**played, MODEL: model} if model else dict(played)
+    tags = [each for tag in played_tags(config) if (each := compare(tag, everybody)).policies]
+    penalty = config.es_manager.format_penalty
+    warnings = [warning(each, config.agent_proxy, format_penalty=penalty) for each in tags]
+    return Preflight(tags=tags, notes=notes, warnings=[text for text in warnings if text])
+
+
+def played_tags(config: Config) -> tuple[str, ...]:
+    """The tags that are validated, and those that are trained only."""
+    sets = (config.es_manager.val.env_configs, config.es_manager.train.env_configs)
+    rows = [row for each in sets for row in zip(each.tags, each.n_groups, strict=True)]
+    return tuple(dict.fromkeys(tag for tag, num_groups in rows if num_groups))
+
+
+def levels_per_tag(config: Config) -> int:
+    return max(1, min(NUM_LEVELS, config.es_manager.val.env_groups) // len(played_tags(config)))
+
+
+def preflight_levels(config: Config, num_levels: int) -> EnvSetConfig:
+    """So many levels of every tag, a try each."""
+    val, tags = config.es_manager.val, played_tags(config)
+    env_configs = replace(val.env_configs, tags=tags, n_groups=(num_levels,) * len(tags))
+    return replace(val, env_groups=num_levels * len(tags), group_size=1, env_configs=env_configs)
+
+
+def impatient(spec: EnvTag, limit_s: float) -> EnvTag:
+    """The same environment; no call takes longer than the preflight may."""
+    return spec if spec.step_timeout is None else replace(spec, step_timeout=min(spec.step_timeout, limit_s))
+
+
+def play_references(config: Config, *, limit_s: float) -> Played:
+    """Silence, the random policy and the solver on the first validation levels: 1 of each tag, then 3, 12, 48, ..."""
+    started, num_tags, total = time.monotonic(), len(played_tags(config)), levels_per_tag(config)
+    config = replace(config, custom_envs={tag: impatient(spec, limit_s) for tag, spec in config.custom_envs.items()})
+    played, done = Played(), 0
+    while done < total and not played.fault and not played.is_cut:
+        count = min(3 * done or 1, total - done)
+        expected = (time.monotonic() - started) * count / done if done else 0.0
+        if time.monotonic() + expected > started + limit_s:
+            played.is_cut = True
+            break
+        first = config.seed.val + done * num_tags
+        _play_part(config, preflight_levels(config, count), first, started + limit_s, played)
+        done += count
+    return played
+
+
+def _play_part(config: Config, levels: EnvSetConfig, base_seed: int, deadline: float, played: Played) -> None:
+    """Every policy on some levels; what is cut short leaves no episodes, for those would be the short ones."""
+    environments = EsManager(levels, config.custom_envs)
+    try:
+        for policy in (SILENT, RANDOM, SOLVER):
+            tags = list(levels.env_configs.tags)
+            if policy == SOLVER:
+                tags = [tag for tag in tags if has_solver(environments, tag)]
+            elif policy == RANDOM:
+                tags = [tag for tag in tags if has_random(environments, tag)]
+                played.no_chance = tuple(tag for tag in levels.env_configs.tags if tag not in tags)
+            if not tags:
+                continue
+            tries = scripted_policy(config, environments, noise=float(policy == RANDOM), seed=config.seed.val)
+            reply = until(deadline, silence if policy == SILENT else tries)
+            episodes = play_replies(config, environments, reply, base_seed=base_seed, seed=config.seed.val)
+            if lost := [episode for episode in episodes if episode.status.is_fault]:
+                faults = [f"{e.tag}: {e.error}" for e in lost if e.status is not Status.ENV_TIMEOUT]
+                played.fault, played.is_cut = (faults or [""])[0], not faults
+                return
+            played.episodes.setdefault(policy, []).extend(episode for episode in episodes if episode.tag in tags)
+    except OutOfTime:
+        played.is_cut = True
+    finally:
+        environments.close()

@@ -1,0 +1,30 @@
+"""Memory of the CPU that this process may still take."""
+
+from ragen.trainer.checkpoints.host_memory import cgroup_room, free_host_memory
+from ragen.trainer.starting.memory import device_memory
+
+
+def group(folder, limit: str, used: int, cache: int) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "memory.max").write_text(f"{limit}\n")
+    (folder / "memory.current").write_text(f"{used}\n")
+    (folder / "memory.stat").write_text(f"anon 5\ninactive_file {cache}\n")
+
+
+def test_a_group_leaves_its_limit_less_what_is_used_and_not_cache(tmp_path):
+    (tmp_path / "own").write_text("0::/job/step\n")
+    group(tmp_path / "fs", "max", 7, 0)
+    group(tmp_path / "fs" / "job", "1000", 300, 100)
+    group(tmp_path / "fs" / "job" / "step", "max", 300, 100)
+    assert cgroup_room(tmp_path / "fs", tmp_path / "own") == [800]
+
+
+def test_inside_a_container_the_root_counts(tmp_path):
+    (tmp_path / "own").write_text("0::/docker/of/the/machine\n")
+    group(tmp_path / "fs", "1000", 400, 0)
+    assert cgroup_room(tmp_path / "fs", tmp_path / "own") == [600]
+
+
+def test_without_limits_the_machine_counts(tmp_path):
+    assert cgroup_room(tmp_path, tmp_path / "missing") == []
+    assert 0 < free_host_memory() <= 2 * device_memory("cpu")[0]

@@ -1,0 +1,154 @@
+"""The estimate of memory, by hand and for the promise of the documents."""
+
+import pytest
+from transformers import Qwen2Config
+
+from ragen.config import load_config
+from ragen.errors import ConfigError
+from ragen.modeling.families import FAMILIES, Family
+from ragen.models.resolve import resolve_model
+from ragen.trainer.starting import memory
+from ragen.trainer.starting.memory import GIB, MemoryEstimate, check_memory, estimate_memory, graph_bytes, memory_advice
+
+QWEN_05B = Qwen2Config(
+    hidden_size=896, num_hidden_layers=24, num_attention_heads=14, num_key_value_heads=2, intermediate_size=4864,
+    vocab_size=151936,
+)  # fmt: skip
+
+
+def need(*overrides: str) -> MemoryEstimate:
+    return estimate_memory(load_config("_2_sokoban", overrides), QWEN_05B, 494_000_000, device_memory=24e9)
+
+
+def test_ppo_with_half_a_billion_parameters_fits_in_24_gb_with_the_defaults():
+    assert need().weights == 2 * 494e6 * 2
+    assert need().optimizer == 2 * 494e6 * 12
+    assert need().cache == 0.3 * 24e9
+    assert need().total < 23e9
+
+
+@pytest.mark.parametrize(
+    ("shape", "num_parameters", "micro_batch", "measured"),
+    [
+        ({"hidden_size": 896, "num_hidden_layers": 24, "intermediate_size": 4864}, 494_032_768, 8, 29.5),
+        ({"hidden_size": 896, "num_hidden_layers": 24, "intermediate_size": 4864}, 494_032_768, 32, 63.2),
+        ({"hidden_size": 2048, "num_hidden_layers": 36, "intermediate_size": 11008}, 3_085_938_688, 4, 120.8),
+    ],
+)
+def test_the_estimate_is_near_what_an_h200_measured(shape, num_parameters, micro_batch, measured):
+    """docs/performance.md: PPO with a reference, sequences of 1506 tokens, no gradient checkpointing."""
+    model = Qwen2Config(**shape, num_attention_heads=14, num_key_value_heads=2, vocab_size=151936)
+    config = load_config(
+        "_2_sokoban",
+        [
+            f"micro_batch_size_per_gpu={micro_batch}",
+            "actor_rollout_ref.rollout.max_model_len=1506",
+            "actor_rollout_ref.rollout.response_length=100",
+            "actor_rollout_ref.actor.use_kl_loss=True",
+            "actor_rollout_ref.model.enable_gradient_checkpointing=False",
+            "trainer.gradient_analysis_mode=False",
+        ],
+    )
+    estimate = estimate_memory(config, model, num_parameters, device_memory=150e9)
+    assert estimate.total / GIB == pytest.approx(measured, rel=0.1)
+
+
+def test_a_critic_a_reference_and_adapters_change_the_need():
+    assert need().total - need("algorithm.adv_estimator=grpo").total == pytest.approx(14 * 494e6)
+    assert need("actor_rollout_ref.actor.use_kl_loss=True").weights == 3 * 494e6 * 2
+    assert need("lora.rank=8").optimizer < 0.02 * need().optimizer
+
+
+def test_vllm_takes_its_whole_share():
+    rows = "actor_rollout_ref.rollout.max_num_seqs=1"
+    assert need(rows).cache < 0.1 * 24e9
+    assert need(rows, "actor_rollout_ref.rollout.name=vllm").cache == pytest.approx(0.3 * 24e9)
+
+
+def test_several_gpus_hold_a_part_each_and_a_whole_policy():
+    eight = need("trainer.n_gpus_per_node=8", "system.CUDA_VISIBLE_DEVICES='0,1,2,3,4,5,6,7'")
+    assert eight.weights == 494e6 * 2
+    assert eight.optimizer == need().optimizer / 8
+    assert eight.total < need().total
+
+
+def test_offloaded_parts_count_for_the_cpu():
+    offload = "actor_rollout_ref.actor.fsdp_config.offload_policy=True"
+    one = need(offload)
+    assert one.weights == 494e6 * 2, "the whole policy plays"
+    assert (one.optimizer, one.gradients) == (0, 0)
+    assert one.host == (12 + 12 + 8 + 4) * 494e6, (
+        "weights and moments of both, two gradients of the actor, one of the critic"
+    )
+    assert "GiB of the CPU's memory" in str(one)
+    actor_only = need(offload, "critic.fsdp_config.offload_policy=False")
+    assert actor_only.optimizer == 12 * 494e6
+    two = need(offload, "trainer.n_gpus_per_node=2", "system.CUDA_VISIBLE_DEVICES='0,1'")
+    assert two.host == one.host / 2
+
+
+def test_a_run_that_cannot_fit_is_refused_with_advice(monkeypatch):
+    monkeypatch.setattr(memory, "device_memory", lambda device: (1e6, None))
+    with pytest.raises(ConfigError, match=r"lora\.rank"):
+        check_memory(load_config("quickstart"), resolve_model("tiny/frozen_lake"), "cpu")
+
+
+def test_the_line_says_how_much_is_needed_and_free():
+    line = check_memory(load_config("quickstart"), resolve_model("tiny/frozen_lake"), "cpu")
+    assert line.startswith("Memory: about ") and line.endswith(" free on cpu, because torch finds no GPU 0.")
+    cpu = load_config("quickstart", ["system.CUDA_VISIBLE_DEVICES=''"])
+    assert check_memory(cpu, resolve_model("tiny/frozen_lake"), "cpu").endswith(" free on cpu.")
+    assert memory.device_memory("cpu")[0] > 0.1 * GIB
+
+
+GRPO = "algorithm.adv_estimator=grpo"
+VLLM = "actor_rollout_ref.rollout.name=vllm"
+
+
+def test_the_graphs_of_the_engine_are_counted_where_there_are_any():
+    pool = 2**26 + 8192 * 2 * (4 * 896 + 4864)  # workspace; states and gated product of a pass
+    assert graph_bytes(QWEN_05B, pass_tokens=8192, num_slots=256) == pool + 2 * 256 * 151936
+    assert need().engine == pool + 2 * need_slots() * 151936
+    assert need("actor_rollout_ref.rollout.enforce_eager=True").engine == need(VLLM).engine == 0
+    assert need().total - need("actor_rollout_ref.rollout.enforce_eager=True").total == need().engine
+
+
+def test_a_family_that_only_decodes_has_graphs_and_plain_layers(monkeypatch):
+    fused = need()
+    monkeypatch.setitem(FAMILIES, "qwen2", Family(has_graph_decoder=True))
+    assert need().engine == fused.engine
+    assert need().activations > fused.activations
+
+
+def need_slots() -> int:
+    """Episodes of 3600 tokens, 12288 bytes each, in 30 % of 24 GB."""
+    config = load_config("_2_sokoban").actor_rollout_ref.rollout
+    return int(0.3 * 24e9 // (config.max_model_len * 2 * 24 * 2 * 64 * 2))
+
+
+def test_a_cache_that_stays_adds_to_what_training_needs():
+    kept = need("actor_rollout_ref.rollout.free_cache_engine=False")
+    assert kept.total == pytest.approx(need().total + min(kept.cache, kept.gradients + kept.activations))
+
+
+def test_a_sleeping_vllm_keeps_its_copy_of_the_weights_in_the_memory_of_the_cpu():
+    assert need(VLLM).host == 2 * 494e6
+    assert need(VLLM, "actor_rollout_ref.rollout.free_cache_engine=False").host == 0
+
+
+def test_a_share_too_small_for_the_copy_of_the_weights_is_refused(monkeypatch):
+    monkeypatch.setattr(memory, "device_memory", lambda device: (24e9, 24e9))
+    config = load_config("quickstart", [VLLM, "actor_rollout_ref.rollout.gpu_memory_utilization=1e-6"])
+    with pytest.raises(ConfigError, match=r"Its copy of the weights alone needs"):
+        check_memory(config, resolve_model("tiny/frozen_lake"), "cuda")
+
+
+def test_nobody_is_advised_to_do_what_he_does():
+    assert "grpo" in memory_advice(load_config("_2_sokoban"))
+    assert "grpo" not in memory_advice(load_config("_2_sokoban", [GRPO]))
+    assert "lora" not in memory_advice(load_config("_2_sokoban", ["lora.rank=8"]))
+    assert "the CPU's memory instead" in memory_advice(load_config("_2_sokoban"))
+    assert "the CPU's memory instead" not in memory_advice(load_config("_2_sokoban"), "cpu")
+    assert "gradient_checkpointing" not in memory_advice(
+        load_config("_2_sokoban", ["actor_rollout_ref.model.enable_gradient_checkpointing=True"])
+    )
