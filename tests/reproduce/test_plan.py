@@ -96,7 +96,7 @@ def test_the_plan_says_runs_steps_time_and_disk(tmp_path):
 def test_embedded_models_stay_on_the_cpu(monkeypatch):
     slots = find_slots("minutes", num_cpu_slots=3, runs_per_gpu=2)
     assert [slot.devices for slot in slots] == ["", "", ""]
-    for module in ("sweeps.slots", "reproduce.plan"):
+    for module in ("sweeps.driving.slots", "reproduce.plan"):
         monkeypatch.setattr(f"ragen.{module}.ask_nvidia_smi", lambda: {"0": "H200"})
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     assert [slot.devices for slot in find_slots("hour", num_cpu_slots=3, runs_per_gpu=3)] == ["0", "0", "0"]
