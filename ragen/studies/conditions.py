@@ -21,7 +21,7 @@ from ragen.tracking.validation import mean_success, read_validation
 class ListedRun:
     """A run of a list: as it was planned, or as its record tells."""
 
-    name: str = ""
+    name: str
     """Its experiment name, which no other run of the list has."""
     run_dir: Path
     """Its run directory: metrics.jsonl, status.json, checkpoints."""

@@ -39,8 +39,8 @@ REMEDIES = {
     "all solved": "Nothing is left to learn here: choose harder levels.",
     "strict filter": "Use a milder filter (actor_rollout_ref.rollout.rollout_filter_*), or levels on which some "
     "replies succeed and some fail.",
-    "no variance": "On each level the policy plays the same way every time, so no reply is better than another. More "
-    "chance: actor_rollout_ref.rollout.temperature=1.2, or actor_rollout_ref.actor.entropy_coeff. To get there later: "
+    "no variance": "The episodes of a group all earn the same, so no reply is better than another. More chance: a "
+    "higher actor_rollout_ref.rollout.temperature, or actor_rollout_ref.actor.entropy_coeff=0.001. To get there later: "
     "a smaller actor_rollout_ref.actor.optim.lr, or a KL loss (actor_rollout_ref.actor.use_kl_loss=True).",
 }
 """Cause -> what to do."""

@@ -12,7 +12,7 @@
     GET /api/sweeps/ID                 one of them: its values with every seed
     GET /api/events                    server-sent events: which runs have changed
     GET /api/glossary?names=a,b        a sentence per metric
-    GET and POST /api/play...          levels that a person or a model plays, see play_api.py
+    GET and POST /api/play...          levels that a person or a model plays, see playing/routes.py
     GET / and /assets/FILE             the page
 
 An id holds slashes and stands in the address as one encoded segment.

@@ -181,7 +181,7 @@ def read_cached(run: Listed, outcome: Outcome) -> Curve:
 
 @functools.lru_cache(maxsize=1000)
 def _read_curve(run_dir: Path, version: Any) -> Curve:
-    return read_curve(ListedRun(run_dir=run_dir), Outcome(status="missing"))
+    return read_curve(ListedRun(name="", run_dir=run_dir), Outcome(status="missing"))
 
 
 def _no_curve(run: Listed, outcome: Outcome) -> Curve:
