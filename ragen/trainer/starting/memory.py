@@ -23,7 +23,10 @@ def memory_advice(config: Config, device: str = "cuda") -> str:
     rollout, actor, engine = parts.rollout, parts.actor, ENGINES[parts.rollout.name]
     advice = {
         "actor_rollout_ref.model.enable_gradient_checkpointing=True": not parts.model.enable_gradient_checkpointing,
-        "smaller actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu": actor.ppo_micro_batch_size_per_gpu > 1,
+        "smaller actor_rollout_ref.actor.ppo_max_token_len_per_gpu": actor.use_dynamic_bsz,
+        "smaller actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu": (
+            not actor.use_dynamic_bsz and actor.ppo_micro_batch_size_per_gpu > 1
+        ),
         "actor_rollout_ref.actor.entropy_from_logits_with_chunking=True": not actor.entropy_from_logits_with_chunking,
         "actor_rollout_ref.rollout.free_cache_engine=True": not rollout.free_cache_engine,
         "smaller actor_rollout_ref.rollout.gpu_memory_utilization": engine.has_own_weights,
@@ -169,15 +172,15 @@ def _activation_bytes(config: Config, model_config: Any, *, is_cuda: bool) -> fl
     """One micro batch of the longest sequences: what its layers keep, and its logits."""
     rollout, actor = config.actor_rollout_ref.rollout, config.actor_rollout_ref.actor
     samples, bytes_per_value = actor.ppo_micro_batch_size_per_gpu, 2 if is_cuda else 4
-    tokens = samples * rollout.max_model_len
-    if actor.use_dynamic_bsz:
-        tokens = max(actor.ppo_max_token_len_per_gpu, rollout.max_model_len)
+    tokens, sampled = samples * rollout.max_model_len, samples * config.agent_proxy.max_turn * rollout.response_length
+    if actor.use_dynamic_bsz:  # any number of samples, as long as their tokens fit in
+        tokens = sampled = max(actor.ppo_max_token_len_per_gpu, rollout.max_model_len)
     layers, hidden_size, mlp = model_config.num_hidden_layers, model_config.hidden_size, _mlp_size(model_config)
     is_fused = is_cuda and family_of(model_config).has_fused_training
     per_layer = (8 * hidden_size + 3 * mlp if is_fused else 16 * hidden_size + 4 * mlp) * bytes_per_value
     kept_layers = 1 if config.actor_rollout_ref.model.enable_gradient_checkpointing else layers
     hidden = tokens * (kept_layers * per_layer + layers * hidden_size * bytes_per_value)
-    sampled = min(tokens, samples * config.agent_proxy.max_turn * rollout.response_length)
+    sampled = min(tokens, sampled)
     if is_fused and not config.uses_fsdp:  # logits of a chunk, and the gradient of the output layer twice
         return hidden + 2 * (min(2048, sampled) + 2 * hidden_size) * model_config.vocab_size
     logit_rows = min(2048, sampled) if actor.entropy_from_logits_with_chunking else sampled
