@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from ragen.engine.base import Completion, Request
+from ragen.engine.base import Completion, Request, Total
 from ragen.engine.drafts import NONE, DraftCounts, Judge, SuffixIndex
 from ragen.engine.graph.fused import unsupported_reason, weight_addresses
 from ragen.engine.graph.pages import PageTables
@@ -99,8 +99,8 @@ class GraphEngine(SessionEngine):
             self._batch = None
             self.replies.close(session.slot)
 
-    def metrics(self) -> Metrics:
-        return self.last_counts.metrics()
+    def metrics(self, total: Total = dict) -> Metrics:
+        return self.last_counts.summed(total).metrics() if self.index is not None else {}
 
     def close(self) -> None:
         super().close()
