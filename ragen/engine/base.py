@@ -116,6 +116,8 @@ class Engine:
 
     note: str = ""
     """What it does slower than it might, for the log."""
+    has_drafts: bool = False
+    """It was asked to guess tokens ahead, and can (rollout.drafts)."""
 
     def submit(self, request: Request) -> None:
         """Queue a request; cheap."""

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ragen.config.schema import Config
+from ragen.engine.drafts import MOST_ROWS
 from ragen.engine.registry import ENGINES
 from ragen.errors import ConfigError
 from ragen.modeling.families import family_of
@@ -86,15 +87,17 @@ GRAPH_WORKSPACE = 64 * 2**20
 """What cuBLAS and the kernels of the graph engine keep, whatever the model."""
 
 
-def graph_bytes(model_config: Any, *, pass_tokens: int, num_slots: int) -> float:
+def graph_bytes(model_config: Any, *, pass_tokens: int, num_slots: int, drafts: bool = False) -> float:
     """What the graph engine holds beside its cache (engine/graph/decode.py).
 
     Its graphs share one pool, which is as large as the largest pass: for each prompt token four vectors of the hidden
     size (state, norm, output of a layer's two halves) and the gated product. The logits of all slots and a workspace
-    lie beside it. In ten shapes on an H200 it held 0.9 to 1.25 times as much.
+    lie beside it; those of a check of drafts do, too, unless they fit in (engine/graph/verify.py). In ten shapes on an
+    H200 it held 0.9 to 1.25 times as much, without drafts.
     """
     per_token = 4 * model_config.hidden_size + _mlp_size(model_config)
-    values = pass_tokens * per_token + num_slots * model_config.vocab_size
+    draft_rows = min(MOST_ROWS, 8 * num_slots) if drafts and num_slots < MOST_ROWS else 0
+    values = pass_tokens * per_token + (num_slots + draft_rows) * model_config.vocab_size
     return float(GRAPH_WORKSPACE + 2 * values)
 
 
@@ -165,7 +168,8 @@ def _engine_bytes(config: Config, model_config: Any, cache: float) -> float:
     if not has_graphs or ENGINES[rollout.name].has_own_weights:
         return 0.0
     slots = min(rollout.max_num_seqs, int(cache // row_bytes(model_config, rollout.max_model_len, 2)) or 1)
-    return graph_bytes(model_config, pass_tokens=rollout.max_num_batched_tokens, num_slots=slots)
+    pass_tokens = rollout.max_num_batched_tokens
+    return graph_bytes(model_config, pass_tokens=pass_tokens, num_slots=slots, drafts=rollout.drafts)
 
 
 def _activation_bytes(config: Config, model_config: Any, *, is_cuda: bool) -> float:

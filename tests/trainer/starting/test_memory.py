@@ -113,6 +113,14 @@ def test_the_graphs_of_the_engine_are_counted_where_there_are_any():
     assert need().total - need("actor_rollout_ref.rollout.enforce_eager=True").total == need().engine
 
 
+def test_the_logits_of_drafts_are_counted_where_they_do_not_fit_in_those_of_the_slots():
+    drafts, few = "actor_rollout_ref.rollout.drafts=True", "actor_rollout_ref.rollout.max_num_seqs=10"
+    assert need(drafts, few).engine - need(few).engine == 2 * 8 * 10 * 151936  # eight tokens of each session
+    assert need_slots() >= 128 and need(drafts).engine == need().engine
+    slots = {"pass_tokens": 8192, "num_slots": 128}
+    assert graph_bytes(QWEN_05B, **slots, drafts=True) == graph_bytes(QWEN_05B, **slots)
+
+
 def test_the_size_of_micro_batches_counts_only_where_they_have_one():
     dynamic = "actor_rollout_ref.actor.use_dynamic_bsz=True"
     for chunking in (False, True):
