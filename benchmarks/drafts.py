@@ -66,6 +66,7 @@ class Arm:
         episodes = proxy.rollout(environments, plan)
         self.engine.end_rollout()
         seconds = time.perf_counter() - started
+        environments.close()
         counts: Any = getattr(self.engine, "last_counts", None)
         return seconds, episodes, counts.launches if counts else 0
 

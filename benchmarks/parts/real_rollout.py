@@ -8,6 +8,7 @@ from argparse import Namespace
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +37,7 @@ class RealRollout:
     num_sampled: int = 0
     num_success: int = 0
     batches: list[int] = field(default_factory=list)
-    """Sequences of each decode launch."""
+    """Sequences of each launch that decoded or checked drafts."""
     num_prefills: int = 0
     num_prefilled: int = 0
     """Prompt tokens that went through the model."""
@@ -89,22 +90,23 @@ class RealPlayers:
 @contextmanager
 def counted(engine: SessionEngine, into: RealRollout) -> Iterator[None]:
     """Within: the launches of an engine are noted, at its runner where it has one, else at its own passes."""
-    runner = getattr(engine, "runner", None)
-    target, names = (engine, ("_decode", "_prefill")) if runner is None else (runner, ("decode", "prefill"))
-    decode, prefill = (getattr(target, name) for name in names)
+    target = getattr(engine, "runner", engine)
+    decoding, prefilling = (("_decode",), "_prefill") if target is engine else (("decode", "verify"), "prefill")
+    names = [name for name in (*decoding, prefilling) if hasattr(target, name)]
 
-    def counted_decode(*args: Any, **kwargs: Any) -> Any:
+    def counted_decode(decode: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         size = len(args[0]) if args else sum(session.reply is not None for session in engine.live)
         if size:
             into.batches.append(size)
         return decode(*args, **kwargs)
 
-    def counted_prefill(*args: Any, **kwargs: Any) -> Any:
+    def counted_prefill(prefill: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         into.num_prefills += 1
         return prefill(*args, **kwargs)
 
-    for name, function in zip(names, (counted_decode, counted_prefill), strict=True):
-        setattr(target, name, function)
+    for name in names:
+        note = counted_prefill if name == prefilling else counted_decode
+        setattr(target, name, partial(note, getattr(target, name)))
     try:
         yield
     finally:
@@ -148,6 +150,7 @@ def _players(config: Config, model: Any, tokenizer: Any) -> RealPlayers:
     engine = native_engine(
         model,
         tokenizer,
+        drafts=rollout.drafts,
         max_num_seqs=rollout.max_num_seqs,
         max_model_len=rollout.max_model_len,
         max_num_batched_tokens=rollout.max_num_batched_tokens,

@@ -107,12 +107,17 @@ Weights = Callable[[], Mapping[str, "Tensor"]]
 Score = Callable[[Sequence[int]], "Tensor"]
 """The trained model's log-prob of every token of a text but the first."""
 
+Total = Callable[[Mapping[str, float]], dict[str, float]]
+"""The sum of each number over the processes that train together."""
+
 
 class Engine:
     """Writes replies for many sessions at once. In training it is told what happens to the weights it plays with."""
 
     note: str = ""
     """What it does slower than it might, for the log."""
+    has_drafts: bool = False
+    """It was asked to guess tokens ahead, and can (rollout.drafts)."""
 
     def submit(self, request: Request) -> None:
         """Queue a request; cheap."""
@@ -136,8 +141,9 @@ class Engine:
         """The trained weights changed: an engine with a copy of its own takes them over."""
         return {}
 
-    def metrics(self) -> Metrics:
-        """What the engine counted in the last rollout that ended, for the log."""
+    def metrics(self, total: Total = dict) -> Metrics:
+        """What was counted in the last rollout that ended, for the log. `total` sums numbers over the processes that
+        train together, which all call this."""
         return {}
 
     def follow(self) -> bool:

@@ -2,18 +2,19 @@
 
 Replies and prompts of a rollout are one long text. Where the last tokens of an open reply stand in it already, what
 followed them there is the guess: the session's own earlier turns, its siblings on the same level and all others alike.
-A guess is checked by drawing each of its tokens with the noise of its own position, so the index can make a rollout
-faster or slower but never another one, and nothing of it is saved. It forgets at the end of a rollout, so that every
-rollout starts from the same state.
+A guess is checked by drawing each of its tokens with the noise of its own position, so the index makes a rollout
+faster or slower, and another one only where two tokens are so close that rounding decides. Nothing of it is saved: it
+forgets at the end of a rollout, so that every rollout starts from the same state.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 import numpy as np
 
+from ragen.engine.base import Total
 from ragen.types import Metrics
 
 LENGTHS = (8, 6, 4, 3, 2, 1)
@@ -26,6 +27,8 @@ _FACTORS = np.random.default_rng(0).integers(2**63, 2**64, LONGEST, dtype=np.uin
 _COLUMNS = np.array(LENGTHS) - 1
 _BACK, _AHEAD = np.arange(1, LONGEST + 1), np.arange(64)
 
+MOST_ROWS = 128
+"""Tokens of a check: up to here it takes hardly longer than a launch with a token of each session."""
 WORTH_IT = 1.4
 """Tokens that a session must gain by a check on average: it takes that much longer than a plain launch, and a little
 more, because the host waits for its result."""
@@ -39,13 +42,13 @@ PAUSE = 64
 class DraftCounts:
     """What became of drafts in a rollout."""
 
-    launches: int = 0
+    launches: float = 0
     """All launches that decoded."""
-    checks: int = 0
+    checks: float = 0
     """Those of them that checked drafts."""
-    drafted: int = 0
-    accepted: int = 0
-    sessions: int = 0
+    drafted: float = 0
+    accepted: float = 0
+    sessions: float = 0
     """Sessions of the checks, summed: what they would have gained in tokens without drafts."""
     saved: float = 0.0
     """Plain launches that would have given each session its mean share of the drafts that were right."""
@@ -57,6 +60,10 @@ class DraftCounts:
         self.drafted += drafted
         self.accepted += accepted
         self.saved += accepted / max(sessions, 1)
+
+    def summed(self, total: Total) -> DraftCounts:
+        """Those of all processes that train together: each plays a part of a rollout."""
+        return DraftCounts(**total(asdict(self)))
 
     def metrics(self) -> Metrics:
         """For the log; empty where no drafts were checked."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ragen.engine.base import Completion, Engine, Request, Score, Weights
+from ragen.engine.base import Completion, Engine, Request, Score, Total, Weights
 from ragen.types import Metrics
 
 Orders = list[Request | int]
@@ -20,7 +20,7 @@ class SharedEngine(Engine):
 
     def __init__(self, engine: Engine, broadcast: Callable[[Orders | None], Orders | None], *, is_leader: bool) -> None:
         """`broadcast` is called by all at the same time and returns what the leader gave; None ends a rollout."""
-        self.engine, self.is_leader = engine, is_leader
+        self.engine, self.is_leader, self.note = engine, is_leader, engine.note
         self._broadcast = broadcast
         self._orders: Orders = []
 
@@ -58,8 +58,8 @@ class SharedEngine(Engine):
     def load_weights(self, weights: Weights, score: Score) -> Metrics:
         return self.engine.load_weights(weights, score)
 
-    def metrics(self) -> Metrics:
-        return self.engine.metrics()
+    def metrics(self, total: Total = dict) -> Metrics:
+        return self.engine.metrics(total)
 
     def close(self) -> None:
         self.engine.close()

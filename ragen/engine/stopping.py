@@ -100,7 +100,9 @@ def can_complete(before: str, last: str, stop_strings: tuple[str, ...]) -> bool:
         for count in range(1, min(len(string), len(last) + 1)):
             if last.startswith(string[-count:]):
                 rest = string[:-count]
-                # Some tokenizers drop the space before a token that is decoded alone.
-                if is_vague or any(before.endswith(r) or r.endswith(before.lstrip()) for r in (rest, rest.rstrip())):
+                # Some tokenizers drop the space before a token that is decoded alone: the last one's may stand behind
+                # `before`, which may have one of its own there, so white space at the joint and in front says nothing.
+                end = rest.rstrip()
+                if is_vague or before.rstrip().endswith(end) or end.endswith(before.strip()):
                     return True
     return False

@@ -13,6 +13,11 @@ from ragen.env import TextEnv, env_class
 from ragen.llm_agent.agent_proxy import AgentProxy, forced_prefix
 from ragen.llm_agent.chat import Chat
 
+NO_DRAFTS = (
+    "actor_rollout_ref.rollout.drafts=True changes nothing here: the native engine alone drafts, where it decodes with "
+    "CUDA graphs (docs/engines.md)."
+)
+
 
 def build_agent(config: Config, *, env_types: Sequence[str], device: str | None = None) -> AgentProxy:
     """The agent of a configuration, to play with a model that is not trained meanwhile."""
@@ -35,6 +40,8 @@ def agent_with(config: Config, source: ModelSource) -> AgentProxy:
     """The agent that plays with a model; without a tokenizer it speaks text."""
     rollout = config.actor_rollout_ref.rollout
     engine = import_module(ENGINES[rollout.name].module).build(rollout, source)
+    if rollout.drafts and not engine.has_drafts:
+        engine.note = " ".join(filter(None, [engine.note, NO_DRAFTS]))
     chat = build_chat(config, source.tokenizer) if source.tokenizer is not None else None
     return build_proxy(config, engine, chat)
 

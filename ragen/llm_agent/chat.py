@@ -21,8 +21,8 @@ from ragen.llm_agent.tool_chat import ToolChat
 from ragen.types import Message
 
 SYSTEM, USER, REPLY, NEXT_USER = "be brief", "first question 7A", "earlier reply 7B", "second question 7C"
-MAX_KNOWN = 4096
-"""Prompts whose ids are remembered: the episodes of a group begin alike, and many come to the same state again."""
+MAX_KNOWN = 10**6
+"""Ids of prompts that are remembered, about 40 MB: a group's episodes begin alike, and many come to the same state."""
 FALLBACK = re.compile(r"<0x[0-9A-F]{2}>")
 """Tokens for single bytes of characters without a token; any text may need them."""
 # Some templates print today's date; a fixed one keeps prompts the same every day.
@@ -47,6 +47,7 @@ class Chat:
             )
         self.tokenizer = tokenizer
         self._known: dict[Hashable, list[int]] = {}
+        self._num_known = 0
         self._special_ids = _special_ids(tokenizer)
         self._markers = Markers(list(self._special_ids))
         role_note = self._no_role_reason(is_growing=is_growing)
@@ -150,9 +151,12 @@ class Chat:
     def _remembered(self, key: Hashable, encode: Callable[[], list[int]]) -> list[int]:
         """The ids that `encode` gave for the key before, or gives now; the list is the caller's own."""
         if key not in self._known:
-            if len(self._known) >= MAX_KNOWN:
+            ids = encode()
+            if self._num_known + len(ids) > MAX_KNOWN:
                 self._known.clear()
-            self._known[key] = encode()
+                self._num_known = 0
+            self._known[key] = ids
+            self._num_known += len(ids)
         return list(self._known[key])
 
     def _encode_safely(self, frame: str, to_text: Callable[[Callable[[str], str]], str]) -> list[int]:

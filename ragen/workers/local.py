@@ -95,7 +95,8 @@ class LocalWorkers:
         return cross_logprobs(self.policy(), prompts, continuations, micro_batch_size=size)
 
     def update_actor(self, batch: Batch, *, step: int) -> Metrics:
-        return self.actor.update(batch, step=step) | self.refresh_engine() | self.agent.engine.metrics()
+        metrics = self.actor.update(batch, step=step) | self.refresh_engine()
+        return metrics | self.agent.engine.metrics(self.actor.team.sum)
 
     def policy(self) -> Any:
         """The trained model with all its weights; all ranks must call this."""

@@ -32,12 +32,15 @@ class RankWorkers(LocalWorkers):
     def play(self, groups: Sequence[tuple[int, str]], group_size: int, plan: RolloutPlan) -> list[Episode]:
         """Play some groups of a rollout, given by number and tag. Levels and noise follow from the number alone."""
         self.policy()
-        if not groups or self.agent.engine.follow():
+        if self.agent.engine.follow():
             return []
-        key = (*groups, (group_size, "episodes each"))
-        if key not in self._environments:
-            self._environments[key] = part_of_environments(self.config, groups, group_size)
-        episodes = self.agent.rollout(self._environments[key], plan, lambda _: self.rank.on_progress())
+        episodes = []
+        if groups:
+            key = (*groups, (group_size, "episodes each"))
+            if key not in self._environments:
+                self._environments[key] = part_of_environments(self.config, groups, group_size)
+            episodes = self.agent.rollout(self._environments[key], plan, lambda _: self.rank.on_progress())
+        # Without groups, too: what the engine counts is of this rollout then, not of the one before.
         self.agent.engine.end_rollout()
         return episodes
 

@@ -7,11 +7,15 @@ from pathlib import Path
 
 import pytest
 
+from ragen.config import load_config
+from ragen.llm_agent.es_manager import EsManager
+from ragen.modeling.load import load_model, load_tokenizer
+from ragen.models.resolve import resolve_model
 from ragen.types import Episode, Turn
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 
-from drafts import compare, replayed
+from drafts import Arm, compare, replayed
 
 
 def episode(*replies: list[int], prompt: list[int], logprob: float = -1.0) -> Episode:
@@ -40,3 +44,17 @@ def test_a_reply_that_was_there_before_takes_two_launches_instead_of_nine():
 
 def test_replies_without_tokens_and_turns_that_are_missing_count_for_nothing():
     assert replayed([episode([], prompt=[7]), episode([1, 2], [], prompt=[8])]) == (2, 2, 1.0)
+
+
+def test_the_environments_of_a_rollout_are_closed_after_it(monkeypatch):
+    closed = []
+    close = EsManager.close
+    monkeypatch.setattr(EsManager, "close", lambda self: closed.append(self) or close(self))
+    sizes = ["es_manager.train.env_groups=1", "es_manager.train.group_size=2", "ppo_mini_batch_size=1"]
+    sizes += ["es_manager.train.env_configs.n_groups=[1]", "actor_rollout_ref.rollout.response_length=8"]
+    config = load_config("quickstart_bandit", ["model_path=tiny", *sizes])
+    folder = resolve_model("tiny", env_types=["bandit"])
+    arm = Arm(config, load_model(folder, device="cpu"), load_tokenizer(folder), drafts=False)
+    for number in (1, 2):
+        assert len(arm.play(seed=number)[1]) == 2
+        assert len(closed) == number

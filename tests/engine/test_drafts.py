@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
+
 import numpy as np
 import pytest
 
@@ -100,6 +102,24 @@ def test_drafts_go_on_while_they_gain_enough():
     for _ in range(100):
         judge.count(sessions=4, tokens=8)
         assert judge.is_worth_it
+
+
+def test_shares_of_all_processes_follow_from_their_summed_counts():
+    ours, theirs = DraftCounts(launches=10), DraftCounts(launches=4)
+    ours.add(sessions=1, drafted=1, accepted=1)
+    theirs.add(sessions=2, drafted=7, accepted=3)
+    both = asdict(theirs)
+    summed = ours.summed(lambda counts: {name: count + both[name] for name, count in counts.items()})
+    assert summed.metrics() == pytest.approx(
+        {
+            "rollout/decode_launches": 14,
+            "rollout/draft_launches": 2,
+            "rollout/draft_launches_saved": 1 + 1.5,
+            "rollout/draft_acceptance": 4 / 8,
+            "rollout/draft_tokens_per_launch": 1 + 4 / 3,
+        }
+    )
+    assert DraftCounts().summed(lambda counts: both).metrics(), "one that played nothing has a share in the log, too"
 
 
 def test_counts_become_metrics():

@@ -6,6 +6,7 @@ import numpy as np
 import torch
 
 from ragen.engine.base import StopReason
+from ragen.engine.drafts import NONE, SuffixIndex
 from ragen.engine.graph.replies import ReplyTable
 from ragen.engine.stopping import StopRules
 from tests.engine.requests import open_session, prompt
@@ -55,6 +56,22 @@ def test_no_more_tokens_are_launched_than_a_reply_may_have():
     assert replies.unfinished().tolist() == [1]
     [(session, reply, reason)] = replies.collect(launch)
     assert (session.slot, reply.token_ids, reason) == (0, [3], StopReason.LENGTH)
+
+
+def test_what_a_check_drew_behind_the_end_is_not_drafted_from():
+    index = SuffixIndex(4)
+    replies = ReplyTable(4, StopRules(None, vocab=97), index)
+    sessions = [open_session(0, prompt(3), stop_token_ids=(9,)), open_session(1, prompt(3))]
+    replies.open(sessions)
+    for slot in range(2):
+        index.begin(slot, [], num_known=0, room=20)
+    checked = torch.zeros(4, 6, dtype=torch.int32)
+    checked[0], checked[3] = torch.tensor([5, 9, 7, 6, 8, 4]), 1  # three tokens of each reply, all taken
+    [(_, reply, _)] = replies.collect(replies.launch(np.array([0, 1]), checked))
+    assert reply.token_ids == [5, 9]
+    index.begin(2, [5], num_known=0, room=5)
+    index.begin(3, [6], num_known=0, room=5)
+    assert index.propose(np.array([2, 3]), 3).tolist() == [[9, NONE, NONE], [8, 4, NONE]]
 
 
 def test_a_longer_reply_widens_the_table_and_keeps_what_is_there():

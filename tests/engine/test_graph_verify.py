@@ -11,6 +11,7 @@ from ragen.engine.base import StopReason
 from ragen.engine.drafts import NONE
 from ragen.engine.graph.engine import GraphEngine
 from ragen.engine.native.engine import NativeEngine
+from ragen.trainer.starting.memory import graph_bytes
 from tests.engine.families import VOCAB, wide
 from tests.engine.requests import Letters, prompt, request, run
 
@@ -62,7 +63,7 @@ def test_drafts_change_the_number_of_launches_and_nothing_else(family, wrong):
     contexts = {0: prompt(5), 1: prompt(61, seed=1), 2: prompt(61, seed=1)}  # replies cross the end of a page
     requests = [request(s, ids, seed=s, temperature=(1.0, 0.7, 0.0)[s], max_tokens=14) for s, ids in contexts.items()]
     expected = plain_replies(model, requests)
-    engine = GraphEngine(model, max_num_seqs=3, max_model_len=128)
+    engine = GraphEngine(model, max_num_seqs=3, max_model_len=128, drafts=True)
     Oracle(engine, tokens_of(expected), wrong)
     assert_same(run(engine, requests), expected)
     # The first token comes with the prompt. Right drafts: 8 more with one launch and 5 with the next.
@@ -76,7 +77,8 @@ def test_a_stop_or_the_limit_inside_a_draft_ends_a_reply_and_the_next_turn_is_ri
     free = plain_replies(model, [request(s, ids, seed=s, max_tokens=14) for s, ids in contexts.items()])
     stops = {0: (free[0].token_ids[4],), 1: (), 2: ()}
     string = Letters().decode(free[2].token_ids[3:5])[-2:]
-    plain, engine = NativeEngine(model, Letters()), GraphEngine(model, Letters(), max_num_seqs=3, max_model_len=128)
+    plain = NativeEngine(model, Letters())
+    engine = GraphEngine(model, Letters(), max_num_seqs=3, max_model_len=128, drafts=True)
     Oracle(engine, tokens_of(free))
     requests = [
         request(
@@ -107,7 +109,9 @@ def test_a_session_released_during_a_check_leaves_the_others_alone():
     model = wide("qwen2")
     requests = [request(s, prompt(5 + s, seed=s), seed=s, max_tokens=12) for s in range(3)]
     expected = plain_replies(model, requests)
-    engine = GraphEngine(model, max_num_seqs=2, max_model_len=128)  # the third waits, and takes over the slot
+    engine = GraphEngine(
+        model, max_num_seqs=2, max_model_len=128, drafts=True
+    )  # the third waits, and takes over the slot
     Oracle(engine, tokens_of(expected), wrong=2)
     for each in requests:
         engine.submit(each)
@@ -127,7 +131,7 @@ def test_truncated_replies_are_decoded_without_drafts():
     model = wide("qwen2")
     requests = [request(0, prompt(5), seed=1, top_k=5), request(1, prompt(5, seed=1), seed=2)]
     expected = plain_replies(model, requests)
-    engine = GraphEngine(model, max_num_seqs=2, max_model_len=128)
+    engine = GraphEngine(model, max_num_seqs=2, max_model_len=128, drafts=True)
     Oracle(engine, tokens_of(expected))
     assert_same(run(engine, requests), expected)
     assert engine.counts.checks == 0
@@ -137,7 +141,7 @@ def test_what_a_sibling_said_is_drafted_and_every_rollout_starts_from_the_same_s
     model = wide("qwen2")
     first, second = (request(s, prompt(9), seed=s, temperature=0.0, max_tokens=8) for s in range(2))
     expected = plain_replies(model, [first, second])
-    engine = GraphEngine(model, max_num_seqs=1, max_model_len=64)
+    engine = GraphEngine(model, max_num_seqs=1, max_model_len=64, drafts=True)
     numbers = []
     for _ in range(2):
         assert_same(run(engine, [first]) | run(engine, [second]), expected)
@@ -148,8 +152,34 @@ def test_what_a_sibling_said_is_drafted_and_every_rollout_starts_from_the_same_s
     assert numbers[0]["rollout/decode_launches"] < 2 * 7
 
 
+def test_what_is_logged_is_of_all_processes_together():
+    """Two processes that did the same: twice the counts, and the same shares."""
+    model = wide("qwen2")
+    reply = request(0, prompt(9), temperature=0.0, max_tokens=8)
+    engine = GraphEngine(model, max_num_seqs=1, max_model_len=64, drafts=True)
+    Oracle(engine, tokens_of(plain_replies(model, [reply])))
+    run(engine, [reply])
+    engine.end_rollout()
+    alone, both = engine.metrics(), engine.metrics(lambda counts: {name: 2 * count for name, count in counts.items()})
+    shares = {"rollout/draft_acceptance", "rollout/draft_tokens_per_launch"}
+    assert both == {name: number if name in shares else 2 * number for name, number in alone.items()}
+
+
+def test_the_estimate_of_memory_knows_the_logits_of_a_check():
+    model = wide("qwen2")
+    for slots in (1, 5, 20, 32, 48, 130):
+        rows, estimates = [], []
+        for drafts in (False, True):
+            runner = GraphEngine(model, max_num_seqs=slots, max_model_len=64, drafts=drafts).runner
+            rows.append(0 if runner._verify_logits is runner.logits else len(runner._verify_logits))
+            estimates.append(graph_bytes(model.config, pass_tokens=64, num_slots=slots, drafts=drafts))
+        assert rows == [0, 0 if slots >= 128 else 8 * min(slots, 16)]
+        assert estimates[1] - estimates[0] == 2 * rows[1] * model.config.vocab_size
+
+
 def test_without_drafts_there_is_no_index_and_nothing_is_logged():
     engine = GraphEngine(wide("qwen2"), max_num_seqs=1, max_model_len=64, drafts=False)
+    assert not GraphEngine(wide("qwen2"), max_num_seqs=1, max_model_len=64).has_drafts, "as in config/base.yaml"
     run(engine, [request(0, prompt(3), max_tokens=2)])
     engine.end_rollout()
     assert engine.index is None

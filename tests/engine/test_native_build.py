@@ -2,10 +2,15 @@
 
 import copy
 import importlib.util
+import sys
+from types import SimpleNamespace
 
 import pytest
+import torch
 
+from ragen.config import load_config
 from ragen.engine.graph.fused import weight_addresses
+from ragen.engine.native import build
 from ragen.engine.native.build import native_engine, plain_reason
 from ragen.engine.native.engine import NativeEngine
 from tests.engine.families import random_model, wide
@@ -15,6 +20,18 @@ def test_on_a_cpu_the_plain_engine_runs():
     model = wide("qwen2")
     assert isinstance(native_engine(model, max_num_seqs=4), NativeEngine)
     assert weight_addresses(model) == weight_addresses(copy.copy(model))
+
+
+def test_who_asks_for_nothing_gets_the_engine_of_the_base_configuration(monkeypatch):
+    """Benchmarks and tests build it without a configuration."""
+    built = {}
+    module = SimpleNamespace(GraphEngine=lambda model, tokenizer, **options: built.update(options))
+    monkeypatch.setitem(sys.modules, "ragen.engine.graph.engine", module)
+    monkeypatch.setattr(build, "plain_reason", lambda model: "")
+    weight = SimpleNamespace(is_cuda=True, dtype=torch.bfloat16)
+    native_engine(SimpleNamespace(parameters=lambda: iter([weight])))
+    rollout = load_config("base").actor_rollout_ref.rollout
+    assert built == {"free_cache": rollout.free_cache_engine, "drafts": rollout.drafts}
 
 
 @pytest.mark.parametrize("has_triton", [True, False])

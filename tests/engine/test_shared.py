@@ -3,7 +3,7 @@
 from queue import SimpleQueue
 from threading import Thread
 
-from ragen.engine.base import Request, SamplingParams
+from ragen.engine.base import Request, SamplingParams, Total
 from ragen.engine.scripted import ScriptedEngine
 from ragen.engine.shared import Orders, SharedEngine
 
@@ -31,9 +31,21 @@ class NotingEngine(ScriptedEngine):
     def end_rollout(self) -> None:
         self.calls.append(("end_rollout",))
 
+    def metrics(self, total: Total = dict):
+        return total({"rollout/calls": len(self.calls)})
+
 
 def request(session: int) -> Request:
     return Request(session=session, prompt_ids=[1], params=SamplingParams(max_tokens=4), seed=0)
+
+
+def test_what_the_engine_says_is_said_and_what_it_counts_is_summed():
+    ours = NotingEngine()
+    ours.note = "slower than it might"
+    ours.end_rollout()
+    shared = SharedEngine(ours, lambda orders: orders, is_leader=True)
+    assert shared.note == "slower than it might"
+    assert shared.metrics(lambda counts: {name: 2 * count for name, count in counts.items()}) == {"rollout/calls": 2}
 
 
 def test_a_follower_makes_the_same_calls_in_the_same_order():

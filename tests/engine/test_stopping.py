@@ -48,6 +48,20 @@ def test_the_token_before_tells_most_other_tags_apart(before, last, is_possible)
 
 def test_a_space_that_a_token_loses_when_it_stands_alone_hides_no_stop_string():
     assert can_complete("x", ">", ("x >",))
+    assert can_complete("x ", ">", ("x  >",))  # the spaces of both tokens, of which one is lost
+
+
+PIECES = st.sampled_from(["x", "x ", " x", " >", ">", "> ", "<x", " ", "  ", "y"])
+
+
+@settings(max_examples=500, deadline=None)
+@given(before=st.lists(PIECES, min_size=1, max_size=3), last=PIECES)
+@pytest.mark.parametrize("string", ["x >", "x  >", "x> >", "<x>", " x>", "x   >"])
+def test_no_end_passes_where_tokens_lose_their_first_space(string, before, last):
+    """Each token decoded alone lacks the space in front that it has among others."""
+    text, whole = "".join(before), "".join([*before, last])
+    if whole.find(string, max(0, len(text) - len(string) + 1)) >= 0:
+        assert can_complete(before[-1].removeprefix(" "), last.removeprefix(" "), (string,))
 
 
 @cache

@@ -1,6 +1,7 @@
 """`ragen serve`: an environment of ours behind OpenEnv's protocol."""
 
 import errno
+import json
 import re
 import socket
 import subprocess
@@ -86,6 +87,18 @@ def test_one_session_too_many_is_refused(address: str):
         with connect(f"ws://{address}/ws", proxy=None) as third:
             kind, data = protocol.read(third.recv(timeout=30))
     assert (kind, data["code"], data["message"]) == ("error", "CAPACITY_REACHED", "All 2 sessions are taken.")
+
+
+def test_an_application_below_a_prefix_answers_the_same():
+    from starlette.applications import Starlette
+    from starlette.routing import Mount
+
+    with running(Starlette(routes=[Mount("/countdown", build_app(COUNTDOWN))])) as url:
+        for path in ("health", "schema", "metadata"):
+            with urllib.request.urlopen(f"{url}/countdown/{path}", timeout=30) as response:
+                assert json.load(response)
+        with connect(f"{url.replace('http', 'ws', 1)}/countdown/ws", proxy=None) as socket:
+            assert ask(socket, '{"type": "state"}')[0] == "state"
 
 
 def test_pages_of_a_browser_do_not_get_in(address: str):

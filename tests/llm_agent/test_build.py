@@ -1,5 +1,6 @@
 """From a configuration to an agent."""
 
+import pytest
 import torch
 
 from ragen.config.load import load_config
@@ -7,7 +8,7 @@ from ragen.engine.api.engine import ApiEngine
 from ragen.engine.base import ModelSource
 from ragen.engine.native.engine import NativeEngine
 from ragen.llm_agent.agent_proxy import RolloutPlan
-from ragen.llm_agent.build import agent_with, build_agent, sampling_params
+from ragen.llm_agent.build import NO_DRAFTS, agent_with, build_agent, sampling_params
 from ragen.llm_agent.es_manager import EsManager, levels_from
 from ragen.llm_agent.metrics import rollout_metrics
 from ragen.modeling.load import load_tokenizer
@@ -42,6 +43,25 @@ def test_a_server_needs_no_folder_and_no_tokenizer():
     assert (agent.engine.model, agent.engine.timeout_s) == ("org/some-model", 3)
     assert agent.engine.endpoint == "http://127.0.0.1:1/v1/chat/completions"
     agent.engine.close()
+
+
+@pytest.mark.parametrize("drafts", [False, True])
+def test_drafts_that_no_engine_makes_are_said_to_change_nothing(drafts):
+    words = [*QUICK, f"actor_rollout_ref.rollout.drafts={drafts}"]
+    server = ["actor_rollout_ref.rollout.name=api", "actor_rollout_ref.rollout.api.base_url=http://127.0.0.1:1/v1"]
+    for changes in ([], ["actor_rollout_ref.rollout.enforce_eager=True"], server):
+        agent = build_agent(load_config("quickstart", [*words, *changes]), env_types=["bandit"], device="cpu")
+        notes = [note for note in agent.notes if "drafts=True changes nothing" in note]
+        assert len(notes) == drafts
+        agent.engine.close()
+
+
+def test_what_an_engine_says_of_itself_stays_beside_it(monkeypatch):
+    engine = NativeEngine(random_model("qwen2"))
+    engine.note = "Slower."
+    monkeypatch.setattr("ragen.engine.native.build.build", lambda rollout, source: engine)
+    config = load_config("quickstart", [*QUICK, "actor_rollout_ref.rollout.drafts=True"])
+    assert agent_with(config, ModelSource(path="")).notes == [f"Slower. {NO_DRAFTS}"]
 
 
 def test_validation_has_sampling_of_its_own():

@@ -401,8 +401,12 @@ def test_prompts_are_remembered_apart_by_whatever_they_depend_on():
 
 
 def test_no_more_prompts_are_remembered_than_allowed(monkeypatch):
-    monkeypatch.setattr("ragen.llm_agent.chat.MAX_KNOWN", 3)
+    """However long each of them is."""
+    monkeypatch.setattr("ragen.llm_agent.chat.MAX_KNOWN", 300)
     chat = Chat(family_tokenizer("qwen2.5"), forced_prefix="<think>")
-    for number in range(10):
-        chat.append([5], f"question {number}")
-        assert len(chat._known) <= 3
+    most = 0
+    for number in range(20):
+        chat.append([5], f"question {number} " * number)
+        assert sum(map(len, chat._known.values())) == chat._num_known <= 300
+        most = max(most, len(chat._known))
+    assert most > 3

@@ -219,6 +219,20 @@ def test_a_sleeping_engine_wakes_for_new_weights_and_says_what_it_gave_back(engi
     assert run(engine, [request(0, prompt(2), seed=4)])[0].token_ids == expected.token_ids
 
 
+@pytest.mark.parametrize("call", ["sleep", "wake_up", "reset_prefix_cache"])
+def test_a_process_of_vllm_that_died_between_rollouts_is_named(engine, monkeypatch, call):
+    def fail(*_, **__):
+        raise RuntimeError("cancelled")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(engine, "can_sleep", True)
+        patched.setattr(engine, "processes", {2**30})
+        patched.setattr(engine.engine, call, fail)
+        with pytest.raises(EngineError, match=f"vLLM's process {2**30} died"):
+            engine.end_rollout()
+            engine._wake()
+
+
 @pytest.mark.timeout(300)
 def test_a_killed_process_of_vllm_is_named():
     engine = vllm_engine(executor="mp", max_model_len=1024)

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from ragen.engine.base import Completion, Request
+from ragen.engine.base import Completion, Request, Total
 from ragen.engine.drafts import NONE, DraftCounts, Judge, SuffixIndex
 from ragen.engine.graph.fused import unsupported_reason, weight_addresses
 from ragen.engine.graph.pages import PageTables
@@ -43,11 +43,12 @@ class GraphEngine(SessionEngine):
     patience = 4  # each prefill holds up all replies that are being written
 
     def __init__(
-        self, model: Any, tokenizer: Any = None, *, free_cache: bool = True, drafts: bool = True, **sizes: int
+        self, model: Any, tokenizer: Any = None, *, free_cache: bool = True, drafts: bool = False, **sizes: int
     ) -> None:
         """`free_cache`: memory goes at the end of a rollout. `drafts`: several tokens are drawn at once while few
         replies are open. `sizes` are those of `SessionEngine`."""
         super().__init__(**sizes)
+        self.has_drafts = drafts
         self.index = SuffixIndex(self.max_num_seqs) if drafts else None
         self.judge = Judge()
         self.counts, self.last_counts = DraftCounts(), DraftCounts()  # of this rollout, and of the last that ended
@@ -71,6 +72,7 @@ class GraphEngine(SessionEngine):
                 max_model_len=self.max_model_len,
                 pass_tokens=self.max_num_batched_tokens,
                 use_graphs=next(self.model.parameters()).is_cuda,
+                has_drafts=self.has_drafts,
             )
         self.pages = PageTables(self.runner.pages, page_tokens=PAGE)
         self._addresses = weight_addresses(self.model)
@@ -99,8 +101,8 @@ class GraphEngine(SessionEngine):
             self._batch = None
             self.replies.close(session.slot)
 
-    def metrics(self) -> Metrics:
-        return self.last_counts.metrics()
+    def metrics(self, total: Total = dict) -> Metrics:
+        return self.last_counts.summed(total).metrics() if self.index is not None else {}
 
     def close(self) -> None:
         super().close()

@@ -157,8 +157,6 @@ class ReplyTable:
         # Each slot's tokens are in order, and of several numbers for a slot the last one stays.
         self._seen[slots] = position + 1
         self.launched[slots] = np.maximum(self.launched[slots], position + 1)
-        if self.index is not None:
-            self.index.extend(slots, offsets, drawn[0])
         may_end = self.rules.may_end(self._rule[slots], drawn[0]) | (position + 1 >= self._limit[slots])
         ended = []
         for slot, length in zip(slots[may_end].tolist(), (position[may_end] + 1).tolist(), strict=True):
@@ -175,8 +173,12 @@ class ReplyTable:
             reason = self.rules.reason(reply.request.params, reply.token_ids)
             if reason is not None:
                 reply.logprobs, reply.entropies = (numbers.view(np.float32).tolist() for numbers in bits)
+                self._seen[slot] = length  # a check of drafts may have drawn more
                 self.close(slot)
                 ended.append((session, reply, reason))
+        if self.index is not None:
+            is_said = position < self._seen[slots]
+            self.index.extend(slots[is_said], offsets[is_said], drawn[0][is_said])
         return ended
 
 

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ragen.engine.drafts import NONE
+from ragen.engine.drafts import MOST_ROWS, NONE
 from ragen.engine.graph.decode import Runner, rung
 from ragen.engine.graph.fused import Layer
 from ragen.engine.sampling import CHUNK
@@ -22,8 +22,6 @@ from ragen.modeling.kernels.sampling import draw
 from ragen.modeling.kernels.verify import VerifyAttention, accept
 
 MOST_SESSIONS = 32
-MOST_ROWS = 128
-"""Tokens of a pass: up to here it takes hardly longer than one with a token of each session."""
 
 
 def columns(num_sessions: int) -> int:
@@ -34,13 +32,13 @@ def columns(num_sessions: int) -> int:
 class VerifyingRunner(Runner):
     """A runner that can check drafts of a few sessions, too."""
 
-    def __init__(self, model: Any, **options: Any) -> None:
-        """`options` are those of `Runner`."""
+    def __init__(self, model: Any, *, has_drafts: bool, **options: Any) -> None:
+        """`has_drafts` False: it will check none, and has no room for their logits. `options` are those of `Runner`."""
         super().__init__(model, **options)
         self.verify_ladder = [size for size in self.ladder if size <= MOST_SESSIONS]
         self._attentions: dict[int, VerifyAttention] = {}
         """By sessions of a pass; a captured graph reads their buffers, and does not keep them."""
-        rows = max(columns(size) * size for size in self.verify_ladder)
+        rows = max(columns(size) * size for size in self.verify_ladder) if has_drafts else 0
         is_enough = len(self.logits) >= rows
         self._verify_logits = self.logits if is_enough else self.logits.new_empty(rows, self.logits.shape[1])
 

@@ -34,7 +34,7 @@ def native_engine(
     *,
     enforce_eager: bool = False,
     free_cache: bool = True,
-    drafts: bool = True,
+    drafts: bool = False,
     **sizes: int,
 ) -> Engine:
     """The graph engine where it can run the model, else the plain one; `sizes` are those of `SessionEngine`."""

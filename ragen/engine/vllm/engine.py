@@ -240,10 +240,12 @@ class VllmEngine(Engine):
         if self._replies:
             open_sessions = [reply.request.session for reply in self._replies.values()]
             raise EngineError(f"weights changed while replies were being written: sessions {open_sessions}")
+        if self._is_asleep:
+            return  # nothing was played since
         self._drop_cache()
-        if self.can_sleep and not self._is_asleep:
+        if self.can_sleep:
             before = _free_bytes()
-            self.engine.sleep(level=1)
+            self._ask(self.engine.sleep, level=1)
             self._is_asleep, self._num_freed = True, _free_bytes() - before
 
     def close(self) -> None:
@@ -321,13 +323,13 @@ class VllmEngine(Engine):
         return finished[0].logprobs
 
     def _drop_cache(self) -> None:
-        if not self.engine.reset_prefix_cache():
+        if not self._ask(self.engine.reset_prefix_cache):
             raise EngineError("vLLM refused to drop its prefix cache; replies would mix old and new weights.")
 
     def _wake(self) -> None:
         if self._is_asleep:
             torch.cuda.empty_cache()  # what the trainer's allocator keeps for itself is not free for vLLM
-            self.engine.wake_up()
+            self._ask(self.engine.wake_up)
             self._is_asleep = False
 
 

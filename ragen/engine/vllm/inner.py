@@ -18,22 +18,22 @@ from ragen.errors import EngineError
 
 vllm: Any = import_module("vllm")
 OLDEST, NEWEST = (0, 24), (0, 32)
-"""Minor versions between which the tests of this engine ran."""
+"""Minor versions that the tests of this engine ran with, in their builds for a CPU; those between were not run."""
 REMEDY = "Install one of those (docs/engines.md), or use actor_rollout_ref.rollout.name=native."
 _QUEUES: dict[int, list[Any]] = {}
 """Engine -> the queues that are kept."""
 
 
-def tested_range() -> str:
-    """0.24 to 0.32"""
-    return " to ".join(".".join(map(str, version)) for version in (OLDEST, NEWEST))
+def tested_versions() -> str:
+    """0.24 and 0.32"""
+    return " and ".join(".".join(map(str, version)) for version in (OLDEST, NEWEST))
 
 
 def version_note() -> str:
-    """What to say of the version that is installed; nothing where it was tested."""
+    """What to say of the version that is installed; nothing from the oldest to the newest that was tested."""
     if OLDEST <= tuple(vllm.__version_tuple__[:2]) <= NEWEST:
         return ""
-    return f"vLLM {vllm.__version__} is installed; this engine was tested with {tested_range()}."
+    return f"vLLM {vllm.__version__} is installed; this engine was tested with {tested_versions()}, on a CPU."
 
 
 def part(module: str, name: str) -> Any:
@@ -44,7 +44,7 @@ def part(module: str, name: str) -> Any:
             found = getattr(found, attribute)
     except (ImportError, AttributeError) as error:
         raise EngineError(
-            f"vLLM {vllm.__version__} has no {module}.{name}, which vLLM {tested_range()} has. {REMEDY}"
+            f"vLLM {vllm.__version__} has no {module}.{name}, which vLLM {tested_versions()} have. {REMEDY}"
         ) from error
     return found
 

@@ -9,6 +9,7 @@ import contextlib
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
@@ -195,10 +196,11 @@ def build_app(served: Served, *, max_sessions: int = MAX_SESSIONS) -> Starlette:
         "/metadata": {"name": served.name, "description": description, "version": __version__},
     }
 
-    async def tell(request: Request) -> JSONResponse:
-        return JSONResponse(answers[request.url.path])
+    async def tell(said: Mapping[str, Any], _: Request) -> JSONResponse:
+        return JSONResponse(said)
 
-    routes = [WebSocketRoute("/ws", play), *(Route(path, tell) for path in answers)]
+    # Not by the path of the request: whoever mounts this application puts a prefix before it.
+    routes = [WebSocketRoute("/ws", play), *(Route(path, partial(tell, said)) for path, said in answers.items())]
     return Starlette(routes=routes, middleware=[Middleware(TrustedHostMiddleware, allowed_hosts=HOSTS)])
 
 

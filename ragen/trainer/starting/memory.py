@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ragen.config.schema import Config
+from ragen.engine.drafts import MOST_ROWS
 from ragen.engine.registry import ENGINES
 from ragen.errors import ConfigError
 from ragen.modeling.families import family_of
@@ -23,7 +24,10 @@ def memory_advice(config: Config, device: str = "cuda") -> str:
     rollout, actor, engine = parts.rollout, parts.actor, ENGINES[parts.rollout.name]
     advice = {
         "actor_rollout_ref.model.enable_gradient_checkpointing=True": not parts.model.enable_gradient_checkpointing,
-        "smaller actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu": actor.ppo_micro_batch_size_per_gpu > 1,
+        "smaller actor_rollout_ref.actor.ppo_max_token_len_per_gpu": actor.use_dynamic_bsz,
+        "smaller actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu": (
+            not actor.use_dynamic_bsz and actor.ppo_micro_batch_size_per_gpu > 1
+        ),
         "actor_rollout_ref.actor.entropy_from_logits_with_chunking=True": not actor.entropy_from_logits_with_chunking,
         "actor_rollout_ref.rollout.free_cache_engine=True": not rollout.free_cache_engine,
         "smaller actor_rollout_ref.rollout.gpu_memory_utilization": engine.has_own_weights,
@@ -83,15 +87,17 @@ GRAPH_WORKSPACE = 64 * 2**20
 """What cuBLAS and the kernels of the graph engine keep, whatever the model."""
 
 
-def graph_bytes(model_config: Any, *, pass_tokens: int, num_slots: int) -> float:
+def graph_bytes(model_config: Any, *, pass_tokens: int, num_slots: int, drafts: bool = False) -> float:
     """What the graph engine holds beside its cache (engine/graph/decode.py).
 
     Its graphs share one pool, which is as large as the largest pass: for each prompt token four vectors of the hidden
     size (state, norm, output of a layer's two halves) and the gated product. The logits of all slots and a workspace
-    lie beside it. In ten shapes on an H200 it held 0.9 to 1.25 times as much.
+    lie beside it; those of a check of drafts do, too, unless they fit in (engine/graph/verify.py). In ten shapes on an
+    H200 it held 0.9 to 1.25 times as much, without drafts.
     """
     per_token = 4 * model_config.hidden_size + _mlp_size(model_config)
-    values = pass_tokens * per_token + num_slots * model_config.vocab_size
+    draft_rows = min(MOST_ROWS, 8 * num_slots) if drafts and num_slots < MOST_ROWS else 0
+    values = pass_tokens * per_token + (num_slots + draft_rows) * model_config.vocab_size
     return float(GRAPH_WORKSPACE + 2 * values)
 
 
@@ -162,22 +168,23 @@ def _engine_bytes(config: Config, model_config: Any, cache: float) -> float:
     if not has_graphs or ENGINES[rollout.name].has_own_weights:
         return 0.0
     slots = min(rollout.max_num_seqs, int(cache // row_bytes(model_config, rollout.max_model_len, 2)) or 1)
-    return graph_bytes(model_config, pass_tokens=rollout.max_num_batched_tokens, num_slots=slots)
+    pass_tokens = rollout.max_num_batched_tokens
+    return graph_bytes(model_config, pass_tokens=pass_tokens, num_slots=slots, drafts=rollout.drafts)
 
 
 def _activation_bytes(config: Config, model_config: Any, *, is_cuda: bool) -> float:
     """One micro batch of the longest sequences: what its layers keep, and its logits."""
     rollout, actor = config.actor_rollout_ref.rollout, config.actor_rollout_ref.actor
     samples, bytes_per_value = actor.ppo_micro_batch_size_per_gpu, 2 if is_cuda else 4
-    tokens = samples * rollout.max_model_len
-    if actor.use_dynamic_bsz:
-        tokens = max(actor.ppo_max_token_len_per_gpu, rollout.max_model_len)
+    tokens, sampled = samples * rollout.max_model_len, samples * config.agent_proxy.max_turn * rollout.response_length
+    if actor.use_dynamic_bsz:  # any number of samples, as long as their tokens fit in
+        tokens = sampled = max(actor.ppo_max_token_len_per_gpu, rollout.max_model_len)
     layers, hidden_size, mlp = model_config.num_hidden_layers, model_config.hidden_size, _mlp_size(model_config)
     is_fused = is_cuda and family_of(model_config).has_fused_training
     per_layer = (8 * hidden_size + 3 * mlp if is_fused else 16 * hidden_size + 4 * mlp) * bytes_per_value
     kept_layers = 1 if config.actor_rollout_ref.model.enable_gradient_checkpointing else layers
     hidden = tokens * (kept_layers * per_layer + layers * hidden_size * bytes_per_value)
-    sampled = min(tokens, samples * config.agent_proxy.max_turn * rollout.response_length)
+    sampled = min(tokens, sampled)
     if is_fused and not config.uses_fsdp:  # logits of a chunk, and the gradient of the output layer twice
         return hidden + 2 * (min(2048, sampled) + 2 * hidden_size) * model_config.vocab_size
     logit_rows = min(2048, sampled) if actor.entropy_from_logits_with_chunking else sampled

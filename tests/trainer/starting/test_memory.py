@@ -113,6 +113,25 @@ def test_the_graphs_of_the_engine_are_counted_where_there_are_any():
     assert need().total - need("actor_rollout_ref.rollout.enforce_eager=True").total == need().engine
 
 
+def test_the_logits_of_drafts_are_counted_where_they_do_not_fit_in_those_of_the_slots():
+    drafts, few = "actor_rollout_ref.rollout.drafts=True", "actor_rollout_ref.rollout.max_num_seqs=10"
+    assert need(drafts, few).engine - need(few).engine == 2 * 8 * 10 * 151936  # eight tokens of each session
+    assert need_slots() >= 128 and need(drafts).engine == need().engine
+    slots = {"pass_tokens": 8192, "num_slots": 128}
+    assert graph_bytes(QWEN_05B, **slots, drafts=True) == graph_bytes(QWEN_05B, **slots)
+
+
+def test_the_size_of_micro_batches_counts_only_where_they_have_one():
+    dynamic = "actor_rollout_ref.actor.use_dynamic_bsz=True"
+    for chunking in (False, True):
+        logits = f"actor_rollout_ref.actor.entropy_from_logits_with_chunking={chunking}"
+        one, many = (need(dynamic, logits, f"micro_batch_size_per_gpu={size}") for size in (1, 16))
+        assert one == many
+    config = load_config("_2_sokoban", [dynamic, "micro_batch_size_per_gpu=16"])
+    assert "smaller actor_rollout_ref.actor.ppo_max_token_len_per_gpu" in memory_advice(config)
+    assert "ppo_micro_batch_size_per_gpu" not in memory_advice(config)
+
+
 def test_a_family_that_only_decodes_has_graphs_and_plain_layers(monkeypatch):
     fused = need()
     monkeypatch.setitem(FAMILIES, "qwen2", Family(has_graph_decoder=True))
