@@ -73,7 +73,7 @@ def main() -> None:
         )
         for name, first in (("waiting", 1), ("beside", 1 + args.saves)):
             if name == "beside":
-                checkpoints.prepare()
+                checkpoints.prepare(last_step=trainer.total_training_steps)
                 time.sleep(args.lead)
             for number, (lost, written) in enumerate(measure(checkpoints, args.saves, first), start=1):
                 print(f"{name:<10}{number:>5}{lost:>10.2f}{written:>13.2f}", flush=True)

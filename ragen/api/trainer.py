@@ -6,7 +6,9 @@ Both compute, log and save what `python train.py` does, bit for bit; a run begun
 from __future__ import annotations
 
 import concurrent.futures.thread  # noqa: F401 - before the hook below: what is registered last is called first
+import os
 import threading
+import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
@@ -92,6 +94,8 @@ class Trainer:
         plan_start(config)
         self.config, self.ending, self._device = config, None, device
         self._held: ExitStack | None = None
+        self._thread = threading.current_thread()
+        """That which opened the run."""
         self._inner: AgentTrainer | None = None
         self._numbers: Iterator[int] = iter(())
         self._open: _Open | None = None
@@ -106,6 +110,8 @@ class Trainer:
         export_devices(self.config)
         from ragen.trainer.build import build_trainer  # torch
 
+        self._thread = threading.current_thread()
+        _open_trainers.add(self)  # while it is being opened, too: a thread may be doing that as Python ends
         with ExitStack() as held:
             self._inner = build_trainer(self.config, device=self._device)
             if self._inner is None:  # it has come to its end before
@@ -116,14 +122,12 @@ class Trainer:
                 self._inner.cause = self._inner.begin()
                 self._numbers = iter(self._inner.steps_left)
             self._held = held.pop_all()
-        _open_trainers.add(self)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         held, self._held = self._held, None
-        _open_trainers.discard(self)
         self._recording.close()
         self._step_time.close()
         if held is None:
@@ -133,6 +137,7 @@ class Trainer:
         try:
             held.__exit__(kind, error, traceback)
         finally:
+            _open_trainers.discard(self)
             if self._inner is not None:
                 self.ending = self._inner.ending
 
@@ -238,9 +243,20 @@ _open_trainers: WeakSet[Trainer] = WeakSet()
 
 def _close_open_trainers() -> None:
     """Python ends while runs are open: save and close them as long as threads can be started and modules imported."""
+    here = threading.current_thread()
+    for thread in {trainer._thread for trainer in _open_trainers} - {here}:
+        if not thread.daemon:  # Python waits for it in any case, but later, when its run can start no thread any more
+            thread.join()
     for trainer in list(_open_trainers):
-        trainer.close()
+        if trainer._thread is not here and trainer._thread.is_alive():
+            continue  # a daemon in the middle of a step: it ends as by a kill, with its newest checkpoint
+        try:
+            trainer.close()
+        except BaseException:  # the other runs are saved all the same
+            traceback.print_exc()
 
 
 # atexit comes too late: concurrent.futures starts no thread any more.
 threading._register_atexit(_close_open_trainers)  # type: ignore[attr-defined]
+# A forked process has the memory of its parent, and this hook; the runs remain the parent's.
+os.register_at_fork(after_in_child=_open_trainers.clear)

@@ -19,11 +19,14 @@ from torch import Tensor
 
 from ragen.learners.actor import sampled_hidden, sampled_logprobs
 from ragen.modeling.attention.packed import packed_attention
-from ragen.modeling.packing import Packing, by_beginning, by_length, lay_out, num_shared
+from ragen.modeling.packing import Packing, by_beginning, by_length, lay_out, num_shared, within_bounds
 from ragen.modeling.team import SOLO
 
 MAX_TOKENS = 16384
 """Tokens of one pass, unless one prompt and its continuations have more; bounds its memory when thoughts are long."""
+MAX_KEYS = 2**18
+"""Tokens of all pairs of a pass, unless a single pair has more: attention gathers the keys of each, those of a prompt
+once for every continuation. About 1 GB in a layer of a model of 0.5B, 2 GB for 3B."""
 
 Ids = tuple[int, ...]
 T = TypeVar("T", bound=Hashable)
@@ -69,20 +72,16 @@ def cross_logprobs(
 
 
 def blocks(rows: Sequence[Ids], columns: Sequence[Ids], *, micro_batch_size: int) -> Iterator[Block]:
-    """Every pair once, as many prompts in a block as MAX_TOKENS allow; those that begin alike are neighbours."""
+    """Every pair once, as many prompts in a block as tokens and keys allow; those that begin alike are neighbours."""
     for part in by_length(list(map(len, rows)), max_samples=micro_batch_size, max_tokens=MAX_TOKENS):
         num_tokens = sum(len(rows[i]) for i in part)
-        open_columns: list[int] = []
-        room = MAX_TOKENS
-        for j in by_beginning(columns):
-            cost = num_tokens + len(columns[j])
-            if open_columns and cost > room:
-                yield Block(rows=part, columns=open_columns)
-                open_columns, room = [], MAX_TOKENS
-            open_columns.append(j)
-            room -= cost
-        if open_columns:  # a rank may have no prompt
-            yield Block(rows=part, columns=open_columns)
+        costs = [(num_tokens + len(prompt), num_tokens + len(part) * len(prompt)) for prompt in columns]
+        for group in within_bounds(columns, costs, (MAX_TOKENS, MAX_KEYS)):
+            size = len(part)
+            if costs[group[0]][1] > MAX_KEYS:  # a prompt by itself: not all continuations fit behind it
+                size = max(1, MAX_KEYS // (len(columns[group[0]]) + max(len(rows[i]) for i in part)))
+            for start in range(0, len(part), size):
+                yield Block(rows=part[start : start + size], columns=group)
 
 
 def pack_pairs(rows: Sequence[Ids], columns: Sequence[Ids], device: torch.device) -> Packing:

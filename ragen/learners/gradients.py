@@ -3,7 +3,8 @@
 Every bucket of samples comes in folds (whole groups). The gradient of a bucket is summed in float32 and measured
 exactly; of each fold only a sketch is kept, a few thousand numbers from which lengths and angles between folds,
 buckets and parts follow to about 2 %. So two gradients of full size exist at a time, however many folds there are:
-the one that an update needs as well, and the sum over the buckets.
+the one that an update needs as well, and the sum over the buckets. The signs of the sketches, a byte for each weight,
+are there for the whole analysis; ranks that share a model hold a gathered weight at a time, and all signs each.
 
 Tested in tests/diagnostics/test_gradient_reporter.py.
 """
@@ -96,7 +97,7 @@ def _all_buckets(
         for fold in folds:
             part = bucket.select(range(start, start + len(fold)))
             start += len(fold)
-            loss += _add_fold(actor, part, component, longest=max(map(len, batch.ids)))
+            loss += _add_fold(actor, part, component, room_of=batch)
             sums.append(sketch(actor.optimizer.gradients()))
             progress(len(fold))
             masses.append(_mass(part, mode))
@@ -119,10 +120,10 @@ def _all_buckets(
     return found
 
 
-def _add_fold(actor: Actor, fold: Batch, component: str, *, longest: int) -> float:
+def _add_fold(actor: Actor, fold: Batch, component: str, *, room_of: Batch) -> float:
     """Add a fold's gradient to those of the optimizer, which steps are made from; the fold's loss."""
     loss = 0.0
-    for micro, packing in actor.passes(fold, longest=longest):
+    for micro, packing in actor.passes(fold, room_of=room_of):
         terms, _ = actor.team.run(partial(actor.terms, micro, packing))
         terms[component].backward()
         loss += terms[component].item()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import mmap
 from collections.abc import Iterator, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import Any
 
 import torch
@@ -38,42 +38,71 @@ class HostCopies:
         pool.shutdown(wait=False)
 
     def copy(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """The tensors as they are now, under the same names. What is one tensor under two names stays one."""
-        if self._reserving is not None:
-            self._reserving.result()
-        copies = {}
-        for name, first, tensor in _with_first_names(tensors):
-            if first == name:
-                copies[name] = self._buffer(name, tensor)
-                copies[name].copy_(tensor.detach(), non_blocking=True)
-            else:
-                copies[name] = copies[first]
-        if self.device.type == "cuda":
-            torch.cuda.synchronize(self.device)
+        """The tensors as they are now, under the same names. What is one tensor under two names stays one.
+
+        An error, of the reservation or for want of memory, leaves nothing held.
+        """
+        try:
+            if self._reserving is not None:
+                self._reserving.result()
+            copies = {}
+            for name, first, tensor in _with_first_names(tensors):
+                if first == name:
+                    copies[name] = self._buffer(name, tensor)
+                    copies[name].copy_(tensor.detach(), non_blocking=True)
+                else:
+                    copies[name] = copies[first]
+            if self.device.type == "cuda":
+                torch.cuda.synchronize(self.device)
+        except BaseException:
+            self.close()
+            raise
         return copies
+
+    def num_missing_bytes(self, like: Mapping[str, Tensor]) -> int:
+        """The memory that copies of tensors of these shapes take beyond the buffers that there are."""
+        self._settle()
+        firsts = [(name, tensor) for name, first, tensor in _with_first_names(like) if name == first]
+        return sum(tensor.nbytes for name, tensor in firsts if self._fitting(name, tensor) is None)
 
     def close(self) -> None:
         """Give the memory back."""
+        self._settle()
+        self._give_back()
+
+    def _settle(self) -> None:
+        """Until nothing is being reserved; whether that succeeded is for `copy` to say, which needs it."""
         if self._reserving is not None:
-            self._reserving.result()
+            wait([self._reserving])
+
+    def _give_back(self) -> None:
         while self._registered:
             _runtime().cudaHostUnregister(self._registered.pop().data_ptr())
         self._buffers.clear()
 
-    def _buffer(self, name: str, tensor: Tensor) -> Tensor:
+    def _fitting(self, name: str, like: Tensor) -> Tensor | None:
+        """The buffer of that name, if it takes such a tensor."""
         found = self._buffers.get(name)
-        if found is None or found.shape != tensor.shape or found.dtype != tensor.dtype:
+        return found if found is not None and (found.shape, found.dtype) == (like.shape, like.dtype) else None
+
+    def _buffer(self, name: str, tensor: Tensor) -> Tensor:
+        found = self._fitting(name, tensor)
+        if found is None:
             found = self._buffers[name] = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=self.is_pinned)
         return found
 
     def _reserve(self, like: Mapping[str, Tensor]) -> None:
-        for name, first, tensor in _with_first_names(like):
-            if first != name:
-                continue
-            if self.is_pinned and tensor.nbytes >= SMALL:
-                self._buffers[name] = self._pinned(tensor)
-            else:
-                self._buffer(name, tensor)
+        try:
+            for name, first, tensor in _with_first_names(like):
+                if first != name:
+                    continue
+                if self.is_pinned and tensor.nbytes >= SMALL:
+                    self._buffers[name] = self._pinned(tensor)
+                else:
+                    self._buffer(name, tensor)
+        except BaseException:
+            self._give_back()
+            raise
         if self.num_unpinned:
             size = f"{self.num_unpinned / 2**30:.1f} GiB"
             print(f"Saves take longer: {size} of memory cannot be pinned. Raise `ulimit -l`.", flush=True)
@@ -91,11 +120,6 @@ class HostCopies:
 
 def _runtime() -> Any:
     return torch.cuda.cudart()
-
-
-def num_bytes(tensors: Mapping[str, Tensor]) -> int:
-    """The memory that copies take."""
-    return sum(tensor.nbytes for name, first, tensor in _with_first_names(tensors) if name == first)
 
 
 def _with_first_names(tensors: Mapping[str, Tensor]) -> Iterator[tuple[str, str, Tensor]]:

@@ -20,7 +20,7 @@ from ragen.learners.optimizer import Optimizer
 from ragen.learners.saved import OPTIMIZER_FILE, Saved
 from ragen.modeling.finite import describe, non_finite, save_tensors
 from ragen.modeling.lora import adapter_state, has_adapter, merged_state, plain_state
-from ragen.modeling.packing import Packing, micro_batches
+from ragen.modeling.packing import Packing, micro_batches, within_bounds
 from ragen.modeling.passes import passes
 from ragen.modeling.team import SOLO, Team
 from ragen.seeding import Rng, fixed_hash
@@ -138,17 +138,19 @@ class Learner:
                 f"learned. {ADVICE.format(name)}"
             )
 
-    def passes(self, batch: Batch, *, longest: int | None = None) -> Iterator[tuple[Batch, Packing]]:
+    def passes(self, batch: Batch, *, room_of: Batch | None = None) -> Iterator[tuple[Batch, Packing]]:
         """The samples of each of this process's forward and backward passes.
 
-        With `longest`, tokens of the longest sample that an update may meet, a pass takes as many samples as have no
-        more tokens than a micro batch of such samples: no more memory, and fewer passes where most are shorter.
+        With `room_of`, a batch that is updated on, a pass takes as many samples as have no more tokens, and no more
+        sampled ones, than a micro batch of samples with the most of that batch: no more memory, and fewer passes where
+        most are shorter. Shared beginnings count in full, because attention reads them for each sample.
         """
         config = self.config
         if config.use_dynamic_bsz:
             split = partial(micro_batches, max_tokens=config.ppo_max_token_len_per_gpu)
-        elif longest is not None:
-            split = partial(micro_batches, max_tokens=config.ppo_micro_batch_size_per_gpu * longest)
+        elif room_of is not None:
+            most = [config.ppo_micro_batch_size_per_gpu * max(sizes) for sizes in zip(*_sizes(room_of), strict=True)]
+            split = partial(_as_large, batch=batch, most=most)
         else:
             split = partial(micro_batches, max_samples=config.ppo_micro_batch_size_per_gpu)
         for each in passes(self.model, batch.ids, split, mask=batch.mask, packings=batch.packings, team=self.team):
@@ -193,6 +195,20 @@ class Learner:
     def load_optimizer(self, folder: Path) -> None:
         self.optimizer.load_file(folder / OPTIMIZER_FILE, self.team)
         self.team.weights_changed()
+
+
+def _sizes(batch: Batch) -> list[tuple[int, int]]:
+    """Tokens and sampled tokens of each sample."""
+    return list(zip(batch.lengths, map(int, batch.mask.sum(-1).tolist()), strict=True))
+
+
+def _as_large(sequences: Sequence[Sequence[int]], *, batch: Batch, most: Sequence[int]) -> list[list[int]]:
+    """Indices of some samples of a batch, in groups of at most so many tokens and sampled tokens."""
+    # Found by their ids: a rank asks for its own samples only. Equal samples may differ in their masks.
+    sizes: dict[tuple[int, ...], tuple[int, int]] = {}
+    for ids, size in zip(map(tuple, batch.ids), _sizes(batch), strict=True):
+        sizes[ids] = max(size, sizes.get(ids, size))
+    return within_bounds(sequences, [sizes[tuple(ids)] for ids in sequences], most)
 
 
 def full_state(optimizer: Optimizer, team: Team) -> dict[str, Tensor]:

@@ -124,6 +124,10 @@ class Optimizer:
             tensors |= {f"{name}.{kind}": like for kind in kinds} | {f"{name}.step": torch.empty((), device="meta")}
         return tensors
 
+    def num_missing_bytes(self) -> int:
+        """What the moments will take that no update has made yet."""
+        return sum(2 * master.nbytes for master in self.masters.values() if master not in self.adam.state)
+
     def load_file(self, path: Path, team: Team = SOLO) -> None:
         """This process's part of the state in a file that `state` was saved to; that of another model is refused."""
         read_tensor_header(path)

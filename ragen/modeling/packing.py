@@ -164,6 +164,26 @@ def micro_batches(
     return _split(order, sizes, num_new, max_samples=max_samples, max_tokens=max_tokens)
 
 
+def within_bounds(
+    sequences: Sequence[Sequence[int]], costs: Sequence[Sequence[int]], bounds: Sequence[int]
+) -> list[list[int]]:
+    """Indices in groups whose costs add up to no more than the bounds, common beginnings together.
+
+    Every sequence has as many costs as there are bounds. One that exceeds them by itself is a group of its own.
+
+    [5, 6], [1], [5, 7], costs [2, 1], [1, 1], [2, 1], bounds [4, 2] -> [[1, 0], [2]]
+    """
+    found: list[list[int]] = []
+    totals: list[int] = []
+    for i in by_beginning(sequences):
+        totals = [total + cost for total, cost in zip(totals, costs[i], strict=True)] if found else list(costs[i])
+        if not found or any(total > bound for total, bound in zip(totals, bounds, strict=True)):
+            found.append([])
+            totals = list(costs[i])
+        found[-1].append(i)
+    return found
+
+
 def by_length(lengths: Sequence[int], *, max_samples: int, max_tokens: int) -> list[list[int]]:
     """Indices in groups of at most `max_samples` sequences and `max_tokens` tokens, similar lengths together.
 

@@ -166,10 +166,12 @@ class AgentTrainer:
                 try:
                     yield
                     if self.cause is None:
-                        self.cause = left(self.trackers.step, self.checkpoints.save_newest())
+                        with self.signals.held():
+                            self.cause = left(self.trackers.step, self.checkpoints.save_newest())
                     self.checkpoints.wait()
                 except Interrupted as error:
-                    error.note = self.checkpoints.save_newest()
+                    with self.signals.held():
+                        error.note = self.checkpoints.save_newest()
                     raise
                 except NotFinite as error:
                     raise NotFinite(f"{error} {self.checkpoints.last_good()}") from error
@@ -191,8 +193,8 @@ class AgentTrainer:
         The cause of an end that comes at once; None where there are steps to do.
         """
         trainer, signs = self.config.trainer, self.recorder.signs
-        if not trainer.val_only:
-            self.checkpoints.prepare()
+        if not (trainer.val_only or self.gradients.is_frozen):
+            self.checkpoints.prepare(last_step=self.gradients.last_step)
         # A resumed run has been validated at this step already.
         if trainer.val_only or (trainer.val_before_train and self.start_step == 0):
             metrics = self.validation(self.start_step)
@@ -397,6 +399,8 @@ class AgentTrainer:
         metrics = filtered.metrics | scored.metrics
         outcome = StepOutcome(step=step, metrics=metrics, stop=filtered.stop, num_tokens=num_tokens)
         with self.signals.held():  # a signal finds both models updated, or neither
+            if not self.gradients.is_frozen:
+                self.checkpoints.begin_update(step)
             outcome.metrics |= self.update_models(step, filtered.groups, filtered.result, scored.batch)
             self.note_point(outcome)
         return outcome

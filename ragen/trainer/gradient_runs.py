@@ -28,6 +28,12 @@ class GradientRuns:
         """The run analyses the step of its checkpoint instead of resuming from it."""
         self.first_step = start_step if self.is_probe else start_step + 1
 
+    @property
+    def last_step(self) -> int:
+        """The step that this run ends with, unless it is stopped before."""
+        steps = range(self.first_step, self.config.total_training_steps)
+        return next(filter(self.is_exit, steps), self.config.total_training_steps)
+
     def validates_before(self, step: int) -> bool:
         """A probe that is asked to validate does so within its step: it has no step 0."""
         return self.is_probe and self.config.val_before_train and step == self.first_step

@@ -69,7 +69,14 @@ class Workers(Protocol):
         ...
 
     def snapshot_bytes(self) -> int | None:
-        """The CPU's memory that copies of everything that is saved take; None where nothing can be copied."""
+        """The CPU's memory that copies of everything that is saved take, beyond what they have already.
+
+        None where nothing can be copied.
+        """
+        ...
+
+    def moments_to_come(self) -> int:
+        """The CPU's memory that moments will take which no update has made yet."""
         ...
 
     def reserve_snapshots(self) -> None:

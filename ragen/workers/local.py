@@ -19,7 +19,7 @@ from ragen.learners.critic import Critic
 from ragen.learners.cross_scoring import cross_logprobs
 from ragen.learners.gradients import Gradient, Progress, component_gradients
 from ragen.learners.gradients import ignore as ignore_progress
-from ragen.learners.host_copies import HostCopies, num_bytes
+from ragen.learners.host_copies import HostCopies
 from ragen.learners.reference import Reference
 from ragen.llm_agent.agent_proxy import AgentProxy, OnEpisode, RolloutPlan, ignore, refuse_when_nothing_fits
 from ragen.llm_agent.chat import Chat
@@ -131,12 +131,19 @@ class LocalWorkers:
         self.learners[role].save(folder, self.tokenizer)
 
     def snapshot_bytes(self) -> int:
-        """The CPU's memory that copies of everything that is saved take."""
-        return num_bytes(self._saved_later())
+        """The CPU's memory that copies of everything that is saved take, beyond what they have already."""
+        return self.copies.num_missing_bytes(self._saved_later())
+
+    def moments_to_come(self) -> int:
+        """The CPU's memory that moments will take which no update has made yet."""
+        if self.actor.device.type != "cpu":
+            return 0
+        return sum(learner.optimizer.num_missing_bytes() for learner in self.learners.values())
 
     def reserve_snapshots(self) -> None:
-        """Get that memory, in a thread."""
-        self.copies.reserve(self._saved_later())
+        """Get that memory, in a thread. On a CPU there is nothing to pin, and pages are taken as they are written."""
+        if self.copies.is_pinned:
+            self.copies.reserve(self._saved_later())
 
     def snapshot(self, role: str) -> Callable[[Path], None]:
         """Copy what the checkpoint of a role holds now; what is returned writes it, in any thread."""

@@ -8,6 +8,7 @@ import pytest
 
 import ragen
 from ragen.errors import ConfigError, RagenError
+from ragen.learners.optimizer import Optimizer
 from tests.trainer.runs import BANDIT, Run, overrides, train
 
 STEPS = 4
@@ -68,6 +69,10 @@ def test_a_run_that_is_left_is_saved_and_resumed(straight, tmp_path):
     assert list(again) == [] and again.ending is not None, "a finished run has no further step"
 
 
+def ended(script: str, *words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-c", script, *words], capture_output=True, text=True, timeout=240)
+
+
 LEFT_OPEN = """
 import sys
 import ragen
@@ -79,10 +84,101 @@ print(next(steps).number)
 
 def test_a_run_that_is_open_when_python_ends_is_saved_and_closed(tmp_path):
     words = overrides(tmp_path / "run", *CHANGES, env=BANDIT)
-    ended = subprocess.run([sys.executable, "-c", LEFT_OPEN, *words], capture_output=True, text=True, timeout=240)
-    assert ended.returncode == 0 and "1" in ended.stdout.splitlines()
-    assert "Exception ignored" not in ended.stderr and "closing the environments" not in ended.stderr
+    done = ended(LEFT_OPEN, *words)
+    assert done.returncode == 0 and "1" in done.stdout.splitlines()
+    assert "Exception ignored" not in done.stderr and "closing the environments" not in done.stderr
     assert Run(tmp_path / "run").status["reason"] == "left after step 1 (step 1 is saved)"
+
+
+FORKED = """
+import multiprocessing, pathlib, sys
+import ragen
+
+config = ragen.load_config("base", *sys.argv[1:])
+status = pathlib.Path(config.trainer.default_local_dir) / "status.json"
+with ragen.Trainer(config) as trainer:
+    before = status.read_bytes()
+    child = multiprocessing.get_context("fork").Process(target=int)
+    child.start()
+    child.join()
+    print(child.exitcode, status.read_bytes() == before)
+"""
+
+
+def test_a_forked_process_leaves_the_run_to_its_parent(tmp_path):
+    done = ended(FORKED, *overrides(tmp_path, *CHANGES, "trainer.val_before_train=False", "trainer.preflight=False"))
+    assert "0 True" in done.stdout.splitlines(), done.stdout + done.stderr
+
+
+IN_THREAD = """
+import sys, threading
+import ragen
+
+begun = threading.Event()
+
+def work():
+    for step in ragen.Trainer(ragen.load_config("base", *sys.argv[2:])):
+        begun.set()
+        if sys.argv[1] == "daemon":
+            threading.Event().wait()
+
+threading.Thread(target=work, daemon=sys.argv[1] == "daemon").start()
+begun.wait()
+"""
+
+
+def test_python_waits_for_the_run_of_a_thread(straight, tmp_path):
+    done = ended(IN_THREAD, "thread", *overrides(tmp_path, *CHANGES))
+    assert done.returncode == 0 and Run(tmp_path).status["state"] == "finished", done.stderr
+    assert_equal(Run(tmp_path), straight)
+
+
+def test_python_does_not_wait_for_a_daemon_and_leaves_its_run_alone(tmp_path):
+    assert ended(IN_THREAD, "daemon", *overrides(tmp_path, *CHANGES)).returncode == 0
+    assert Run(tmp_path).status["state"] == "running", "as after a kill"
+
+
+TWO_OPEN = """
+import shutil, sys
+import ragen
+from ragen.api import trainer as module
+
+open_runs = [iter(ragen.Trainer(ragen.load_config("base", *sys.argv[2:], f"trainer.default_local_dir={root}")))
+             for root in sys.argv[1].split(",")]
+for steps in open_runs:
+    next(steps)
+first = list(module._open_trainers)[0].config.trainer.default_local_dir
+shutil.rmtree(first)
+open(first, "w").close()
+"""
+
+
+def test_a_run_that_cannot_be_saved_as_python_ends_does_not_keep_others_from_it(tmp_path):
+    roots = [tmp_path / "one", tmp_path / "two"]
+    words = overrides(tmp_path, *CHANGES, "trainer.val_before_train=False", "trainer.preflight=False")
+    done = ended(TWO_OPEN, ",".join(map(str, roots)), *words)
+    assert "FileError: The checkpoint" in done.stderr
+    [saved] = [root for root in roots if root.is_dir()]
+    assert Run(saved).status["reason"] == "left after step 1 (step 1 is saved)"
+
+
+def test_models_that_are_half_updated_are_not_saved(tmp_path, monkeypatch):
+    step, steps = Optimizer.step, []
+
+    def fail_half_way(self: Optimizer, training_step: int) -> float:
+        steps.append(training_step)
+        if steps.count(2) == 2:
+            raise MemoryError
+        return step(self, training_step)
+
+    monkeypatch.setattr(Optimizer, "step", fail_half_way)
+    with ragen.Trainer(config_of(tmp_path, "ppo_mini_batch_size=2", "trainer.save_freq=9")) as trainer:
+        trainer.update(trainer.score(trainer.filter(trainer.rollout())))
+        batch = trainer.score(trainer.filter(trainer.rollout()))
+        with pytest.raises(MemoryError):
+            trainer.update(batch)
+    reason = "left after step 1 (nothing is saved, because the models are in the middle of step 2)"
+    assert Run(tmp_path).status["reason"] == reason and Run(tmp_path).checkpoints == []
 
 
 def test_an_error_inside_the_loop_ends_the_run(tmp_path):

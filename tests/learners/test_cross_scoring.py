@@ -48,7 +48,10 @@ def test_the_embedded_model_at_the_length_of_real_prompts():
     torch.testing.assert_close(sums, one_at_a_time(model, prompts, continuations), atol=1e-4, rtol=1e-6)
 
 
-@pytest.mark.parametrize("limit", ["learners.cross_scoring.MAX_TOKENS", "modeling.attention.padded.MAX_PAIRS"])
+@pytest.mark.parametrize(
+    "limit",
+    ["learners.cross_scoring.MAX_TOKENS", "learners.cross_scoring.MAX_KEYS", "modeling.attention.padded.MAX_PAIRS"],
+)
 def test_small_pieces_give_the_same_matrix(limit, monkeypatch):
     model = random_model("gemma2_soft_cap")
     whole, _ = cross_logprobs(model, PROMPTS, CONTINUATIONS, micro_batch_size=128)
@@ -115,6 +118,19 @@ def test_blocks_hold_every_pair_once_within_their_tokens(monkeypatch):
     for block in found:
         num_tokens = sum(len(columns[j]) + sum(len(rows[i]) for i in block.rows) for j in block.columns)
         assert len(block.rows) <= 3 and num_tokens <= 40
+
+
+def test_blocks_hold_every_pair_once_within_their_keys(monkeypatch):
+    monkeypatch.setattr("ragen.learners.cross_scoring.MAX_KEYS", 70)
+    rows, columns = ([tuple(ids) for ids in found] for found in (CONTINUATIONS, PROMPTS))
+    found = list(blocks(rows, columns, micro_batch_size=5))
+    pairs = [(i, j) for block in found for i in block.rows for j in block.columns]
+    assert sorted(pairs) == list(product(range(5), range(4)))
+    for block in found:
+        assert sum(len(columns[j]) + len(rows[i]) for j in block.columns for i in block.rows) <= 70
+    # Behind the prompt of 12 tokens 5 thoughts have 5 * 12 + 17 = 77 keys; as long as the longest, 70 // (12 + 9) fit.
+    assert [len(block.rows) for block in found if 0 in block.columns] == [3, 2]
+    assert max(len(block.columns) for block in found) > 1
 
 
 def test_a_rank_without_prompts_has_no_columns():

@@ -6,8 +6,9 @@ import pytest
 import torch
 
 from ragen.learners.actor import Actor
-from ragen.learners.batch import Batch
+from ragen.learners.batch import Batch, make_batch
 from ragen.learners.learner import even_sizes, full_sizes, mini_batches, scatter
+from ragen.types import Sample
 from tests.engine.families import random_model
 from tests.learners.batches import actor_config, random_batch
 
@@ -50,6 +51,45 @@ def test_mini_batches_are_even_or_full(sizes, expected):
     found = seen_batches(actor)
     actor.train_on(random_batch(7), step=1)
     assert [len(batch) for batch in found] == expected
+
+
+def alike(num_own: int, num_sampled: int, *, begin: list[int]) -> Sample:
+    """A sample that begins like others and ends with sampled tokens."""
+    ids = begin + [3 + num_own] * num_own
+    mask = [0] * (len(ids) - num_sampled) + [1] * num_sampled
+    return Sample(
+        group_id=0,
+        member=num_own,
+        input_ids=ids,
+        loss_mask=mask,
+        logprobs=[-1.0 * m for m in mask],
+        turn_spans=[(len(ids) - num_sampled, len(ids))],
+        turn_scores=[0.0],
+    )
+
+
+@pytest.mark.parametrize(("num_longest", "num_sampled"), [(44, 1), (60, 12)])
+def test_passes_with_the_room_of_the_longest_samples_take_no_more_than_those(num_longest, num_sampled):
+    """Twelve samples share their first 20 tokens, which attention and the output layer see for each of them."""
+    begin = list(range(5, 25))
+    short = [alike(number, num_sampled if number > 9 else 1, begin=begin) for number in range(1, 13)]
+    batch = make_batch([*short, alike(num_longest - 20, 6, begin=begin)], {})
+    actor = Actor(random_model("qwen2"), actor_config(ppo_micro_batch_size_per_gpu=2), temperature=1.0, total_steps=1)
+    found = [micro for micro, _ in actor.passes(batch, room_of=batch)]
+    assert sorted(length for micro in found for length in micro.lengths) == sorted(batch.lengths)
+    assert all(sum(micro.lengths) <= 2 * num_longest for micro in found)
+    assert all(micro.mask.sum() <= 2 * batch.mask.sum(-1).max() for micro in found)
+    assert len(found) <= len(list(actor.passes(batch)))
+    fold = batch.select([0, 1, 2])
+    assert [len(micro) for micro, _ in actor.passes(fold, room_of=batch)] == [3], "more than two short ones"
+
+
+def test_equal_samples_count_with_the_most_sampled_tokens():
+    begin = list(range(5, 25))
+    one, most = alike(8, 1, begin=begin), alike(8, 8, begin=begin)
+    batch = make_batch([one, most, one, most], {})
+    actor = Actor(random_model("qwen2"), actor_config(ppo_micro_batch_size_per_gpu=2), temperature=1.0, total_steps=1)
+    assert all(micro.mask.sum() <= 16 for micro, _ in actor.passes(batch, room_of=batch))
 
 
 def seen_batches(actor: Actor) -> list[Batch]:

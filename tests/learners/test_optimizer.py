@@ -81,6 +81,15 @@ def test_gradients_of_micro_batches_are_summed_in_float32():
     assert optimizer.masters["bias"].grad.tolist() == [2.0, 2.0, 2.0]
 
 
+def test_moments_are_missing_until_the_first_step():
+    model = model_of(torch.bfloat16)
+    optimizer = Optimizer(model, optim(), grad_clip=1.0, total_steps=1)
+    assert optimizer.num_missing_bytes() == (4 * 3 + 3) * 2 * 4, "two numbers in float32 for each weight"
+    model(torch.ones(1, 4, dtype=torch.bfloat16)).sum().backward()
+    optimizer.step(1)
+    assert optimizer.num_missing_bytes() == 0
+
+
 def test_a_gradient_that_is_not_finite_skips_the_step():
     model = model_of(torch.float32)
     before = model.weight.detach().clone()

@@ -2,7 +2,7 @@
 
 import torch
 
-from ragen.modeling.packing import MIN_SHARED, by_length, micro_batches, pack
+from ragen.modeling.packing import MIN_SHARED, by_length, micro_batches, pack, within_bounds
 from tests.modeling.sequences import CPU, family_tree, tokens
 
 
@@ -57,6 +57,16 @@ def test_groups_stay_together_in_micro_batches():
     assert micro_batches(mixed, max_tokens=24) == [[1, 3], [0, 2]]
     assert micro_batches(mixed, max_tokens=23) == [[1], [3], [0, 2]]
     assert micro_batches(mixed, max_tokens=1) == [[1], [3], [0], [2]]
+
+
+def test_groups_stay_within_all_their_bounds():
+    sequences, costs = [[5, 6], [1], [5, 7]], [[2, 1], [1, 1], [2, 1]]
+    assert within_bounds(sequences, costs, [4, 2]) == [[1, 0], [2]]
+    assert within_bounds(sequences, costs, [4, 3]) == [[1, 0], [2]], "tokens"
+    assert within_bounds(sequences, costs, [5, 2]) == [[1, 0], [2]], "the other cost"
+    assert within_bounds(sequences, costs, [5, 3]) == [[1, 0, 2]]
+    assert within_bounds(sequences, costs, [1, 1]) == [[1], [0], [2]], "each alone, even beyond the bounds"
+    assert within_bounds([], [], [4]) == []
 
 
 def test_batches_by_length_put_similar_lengths_together():

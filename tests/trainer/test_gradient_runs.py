@@ -1,5 +1,8 @@
 """Runs that are made for their gradients: what they leave out, where they begin and where they end."""
 
+import pytest
+
+from ragen.trainer.build import build_trainer
 from ragen.trainer.gradient_runs import GradientRuns
 from tests.trainer import runs
 from tests.trainer.runs import LAKE, Run, small_config
@@ -23,6 +26,24 @@ def test_a_probe_begins_with_the_step_of_its_checkpoint_and_validates_inside_it(
     assert not fresh.is_probe and fresh.is_frozen and fresh.first_step == 1 and not fresh.validates_before(1)
     training = gradient_runs(tmp_path, start_step=4)
     assert not training.is_probe and not training.is_frozen and training.first_step == 5
+
+
+def test_the_last_step_is_that_of_the_exit(tmp_path):
+    steps = "trainer.total_training_steps=9"
+    exits = "trainer.exit_after_gradient_analysis=True"
+    assert gradient_runs(tmp_path, steps).last_step == 9
+    assert gradient_runs(tmp_path, steps, exits).last_step == 1
+    assert gradient_runs(tmp_path, steps, exits, start_step=4).last_step == 7
+    assert gradient_runs(tmp_path, steps, exits, start_step=7).last_step == 9, "no analysis is left"
+
+
+@pytest.mark.parametrize("change", ["trainer.gradient_analysis_only=True", "trainer.exit_after_gradient_analysis=True"])
+def test_runs_made_for_their_gradients_take_no_memory_for_copies(tmp_path, change):
+    trainer = build_trainer(small_config(tmp_path, ON, "trainer.save_freq=1", "trainer.total_training_steps=3", change))
+    assert trainer is not None
+    with trainer.running():
+        trainer.begin()
+    assert not trainer.checkpoints.is_background
 
 
 def test_an_exit_and_a_checkpoint_come_with_an_analysis(tmp_path):

@@ -123,6 +123,9 @@ def save_checkpoint(
     """
     final = root / f"global_step_{step}"
     temporary = root / f".global_step_{step}.{os.getpid()}.tmp"
+    outdated = root / f".outdated_{step}.{os.getpid()}.tmp"
+    for leftover in (temporary, outdated):  # this process was interrupted before, or one that had its number
+        shutil.rmtree(leftover, ignore_errors=True)
     try:
         with Settled(temporary) as settled:
             for role, write in roles.items():
@@ -143,7 +146,6 @@ def save_checkpoint(
                 "or check the folder; the same command resumes from the newest one."
             ) from error
         raise
-    outdated = root / f".outdated_{step}.{os.getpid()}.tmp"
     if final.exists():  # a resumed run reached the same step again
         final.rename(outdated)
     temporary.rename(final)

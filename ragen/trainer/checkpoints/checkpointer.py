@@ -16,11 +16,12 @@ from statistics import fmean
 from typing import Any, Protocol
 
 from ragen.config.trainer import TrainerConfig
+from ragen.errors import RagenError
 from ragen.tracking import names
 from ragen.trainer.checkpoints.background import Background
 from ragen.trainer.checkpoints.checkpoint import name_best, named_checkpoint, rotate, save_checkpoint
+from ragen.trainer.checkpoints.host_memory import free_host_memory, given_back
 from ragen.trainer.held_out import PlayedLevels
-from ragen.trainer.checkpoints.host_memory import free_host_memory
 from ragen.types import Metrics
 from ragen.workers.base import Saver, Workers, savers, saves_all, snapshots
 
@@ -91,6 +92,8 @@ class Checkpointer:
         self.config, self.workers, self.facts, self.parts = config, workers, facts, parts
         self.played, self.start_step, self.root = played, start_step, Path(config.default_local_dir)
         self.newest: Point | None = None
+        self.updating: int | None = None
+        """The step whose update was begun last; until there is its point, the models are of no step."""
         self.best: dict[str, float] | None = None
         """Step and mean success of the best validation so far."""
         self.resumed: StepOutcome | None = None
@@ -147,23 +150,53 @@ class Checkpointer:
                 num_levels = len(self.played)
                 self.newest = Point(step=self.start_step, state=dict(state), num_levels=num_levels, is_saved=True)
 
-    def prepare(self) -> None:
-        """Get memory for copies, where steps follow a save; say where there is none."""
+    def begin_update(self, step: int) -> None:
+        """Forget the newest point: what is trained from now on is no longer what it says, and not yet the next one."""
+        self.newest, self.updating = None, step
+
+    def prepare(self, *, last_step: int) -> None:
+        """Get memory for copies, where steps up to `last_step` follow a save; say where there is none."""
         config, next_due = self.config, (self.start_step // max(1, self.config.save_freq) + 1) * self.config.save_freq
-        if config.save_freq <= 0 or (next_due >= config.total_training_steps and not config.keep_best):
+        first = self.start_step + 1 if config.keep_best else next_due
+        if config.save_freq <= 0 or first >= last_step:
             return
-        need, why = self.workers.snapshot_bytes(), "what they hold is gathered from several processes"
-        if need is not None:
-            free, wanted = free_host_memory(), SPARE * need + GIB
-            self.is_background = free >= wanted
-            why = (
-                f"a copy takes {need / GIB:.1f} GiB of the CPU's memory, and {free / GIB:.1f} GiB are free where "
-                f"{wanted / GIB:.1f} GiB are wanted"
-            )
-        if self.is_background:
-            self.workers.reserve_snapshots()
+        self.is_background = True
+        if why := self._no_room():
+            self._stop_copying(why)
         else:
-            self.announce(f"Training waits while checkpoints are written: {why}.")
+            self.workers.reserve_snapshots()
+
+    def _no_room(self, *, retaken: float = 0.0) -> str:
+        """Why nothing can be copied; empty where it can. `retaken`: bytes that the next steps will take once more."""
+        need = self.workers.snapshot_bytes()
+        if need is None:
+            return "what they hold is gathered from several processes"
+        free, wanted = free_host_memory(), SPARE * need + GIB + self.workers.moments_to_come() + retaken
+        if need == 0 or free >= wanted:
+            return ""
+        return (
+            f"a copy takes {need / GIB:.1f} GiB of the CPU's memory, and {free / GIB:.1f} GiB are free where "
+            f"{wanted / GIB:.1f} GiB are wanted"
+        )
+
+    def _stop_copying(self, why: str) -> None:
+        self.is_background = False
+        self.announce(f"Training waits while checkpoints are written: {why}.")
+
+    def _snapshots(self) -> dict[str, Saver] | None:
+        """Copies of what is trained at this moment; None where there is no memory for them, now or ever after.
+
+        Memory is looked at again, because other runs may have taken it since the start, and because only the first
+        steps show what an update takes.
+        """
+        why = self._no_room(retaken=given_back())
+        if not why:
+            try:
+                return snapshots(self.workers)
+            except (MemoryError, OSError, RuntimeError) as error:  # torch raises the last one
+                why = f"there is no memory for a copy ({_in_words(error)})"
+        self._stop_copying(why)
+        return None
 
     def save(self, point: Point) -> None:
         """Save a checkpoint and remove those that are too old; what was begun before is waited for.
@@ -175,15 +208,15 @@ class Checkpointer:
             self._rotate(point)
             return
         state = point.state | {"played_levels": self.played.to_json(point.num_levels)}
-        roles = snapshots(self.workers) if self.is_background else savers(self.workers)
+        copied = self._snapshots() if self.is_background else None
         write = partial(
             self._write,
             point,
-            roles,
+            copied or savers(self.workers),
             state if saves_all(self.workers) else None,
             card=self.describe(point),
         )
-        if self.is_background:
+        if copied:
             self._writing.begin(write)
         else:
             write()
@@ -215,7 +248,7 @@ class Checkpointer:
         try:
             self.wait()
         except Exception as error:  # that for which the run fails is the one to report
-            return str(error)
+            return _in_words(error)
         return ""
 
     def take_seconds(self) -> float | None:
@@ -227,6 +260,8 @@ class Checkpointer:
         """Save the newest step that a signal left whole, where checkpoints are wanted; what was done, in words."""
         if self.config.save_freq <= 0:
             return "nothing is saved (trainer.save_freq)"
+        if self.newest is None and self.updating is not None:
+            return f"nothing is saved, because the models are in the middle of step {self.updating}"
         if self.newest is None:
             return "no step was done yet" if self.start_step == 0 else f"no step was done since {self.start_step}"
         self.wait()
@@ -240,3 +275,8 @@ class Checkpointer:
         lost, newest = self.settle(), named_checkpoint(self.root)
         found = f"The last good checkpoint is {newest}." if newest else "No checkpoint was saved before."
         return f"{lost} {found}".strip()
+
+
+def _in_words(error: Exception) -> str:
+    """Our own errors speak for themselves; others may have no text at all."""
+    return str(error) if isinstance(error, RagenError) else f"{type(error).__name__}: {error}".removesuffix(": ")

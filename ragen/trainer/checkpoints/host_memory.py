@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 from pathlib import Path
 
+STATUS = Path("/proc/self/status")
 CGROUPS, OWN_CGROUP = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")
 FILES = {
     "": ("memory.max", "memory.current", "inactive_file"),
@@ -18,6 +19,18 @@ def free_host_memory() -> float:
     from ragen.trainer.starting.memory import device_memory
 
     return min([device_memory("cpu")[0], *cgroup_room()])
+
+
+def given_back(status: Path = STATUS) -> float:
+    """Bytes that this process held at its peak and does not hold now.
+
+    After a step these are gradients, activations and caches, which the next one takes again.
+    """
+    with suppress(OSError, KeyError):  # not every system tells
+        lines = dict(line.split(":", 1) for line in status.read_text().splitlines() if ":" in line)
+        peak, now = (1024.0 * int(lines[name].split()[0]) for name in ("VmHWM", "VmRSS"))
+        return max(0.0, peak - now)
+    return 0.0
 
 
 def cgroup_room(root: Path = CGROUPS, own: Path = OWN_CGROUP) -> list[float]:

@@ -56,7 +56,8 @@ class MemoryEstimate:
     stays: bool = False
     """The cache stays while a model trains (rollout.free_cache_engine=False)."""
     gradients: float
-    """Float32 gradients of the model that is being updated; gradient analysis holds a second set."""
+    """Float32 gradients of the model that is being updated; gradient analysis holds a second set, and the signs of its
+    sketches, a byte for each weight."""
     activations: float
     """One micro batch of the longest sequences, and its logits."""
     host: float = 0.0
@@ -124,8 +125,9 @@ def estimate_memory(
         is_in_optimizer = config.uses_fsdp and is_trained and is_rounded
         own = 0 if is_in_optimizer else num_parameters * bytes_per_value / num_ranks
         moments = trained * (12 if is_rounded else 8) / num_ranks if is_trained else 0.0
-        per_gradient = 8 if role == "actor" and config.trainer.gradient_analysis_mode else 4
-        gradient = per_gradient * trained / num_ranks if is_trained else 0.0
+        gradient = 4 * trained / num_ranks if is_trained else 0.0
+        if role == "actor" and config.trainer.gradient_analysis_mode:
+            gradient += gradient + trained  # every rank has all signs
         if is_offloaded and is_cuda:
             host += own + moments + gradient
         else:

@@ -1,6 +1,7 @@
 """Checkpoints: whole or not at all, plain Hugging Face folders, and only as many as asked for."""
 
 import json
+import os
 import resource
 from pathlib import Path
 
@@ -124,6 +125,16 @@ def test_a_failure_while_writing_leaves_the_old_checkpoint_in_charge(tmp_path):
         save_checkpoint(tmp_path, 2, {"actor": fail}, {})
     assert find_resume("auto", None, tmp_path) == tmp_path / "global_step_1"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["global_step_1", LATEST]
+
+
+def test_what_an_interrupted_save_left_behind_is_replaced(tmp_path):
+    save(tmp_path, 2, "old")
+    for leftover in (f".global_step_2.{os.getpid()}.tmp", f".outdated_2.{os.getpid()}.tmp"):
+        (tmp_path / leftover / "actor").mkdir(parents=True)
+        (tmp_path / leftover / "actor" / "half").write_text("of it")
+    folder = save(tmp_path, 2, "new")
+    assert (folder / "actor" / "model.safetensors").read_text() == "new" and not (folder / "actor" / "half").exists()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["global_step_2", LATEST]
 
 
 def test_a_step_that_is_reached_again_replaces_its_checkpoint(tmp_path):

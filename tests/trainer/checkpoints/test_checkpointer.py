@@ -7,7 +7,7 @@ from threading import Event, Timer
 import pytest
 
 from ragen.config import Config
-from ragen.errors import ConfigError, FileError
+from ragen.errors import ConfigError, FileError, NotFinite
 from ragen.trainer.build import build_trainer
 from ragen.trainer.checkpoints.checkpoint import BEST
 from ragen.trainer.checkpoints.checkpointer import Checkpointer, Point, StepOutcome
@@ -73,6 +73,8 @@ def test_a_signal_saves_the_newest_point_once(tmp_path):
     assert writer.last_good() == "No checkpoint was saved before."
     writer.newest = writer.point_of(StepOutcome(step=4, metrics={}))
     assert writer.save_newest() == writer.save_newest() == "step 4 is saved"
+    writer.begin_update(5)
+    assert writer.save_newest() == "nothing is saved, because the models are in the middle of step 5"
     assert writer.last_good() == f"The last good checkpoint is {tmp_path / 'global_step_4'}."
 
 
@@ -136,18 +138,24 @@ def test_keeping_the_best_needs_validations_and_checkpoints(tmp_path):
 class Copier(Writer):
     """Workers whose roles are copied first; the disk is slow until `go`."""
 
-    def __init__(self, config: Config, go: Event, *, need: int = 10) -> None:
+    def __init__(self, config: Config, go: Event, *, need: int = 10, moments: int = 0) -> None:
         super().__init__(config)
-        self.go, self.need, self.value, self.is_reserved = go, need, "first", False
+        self.go, self.need, self.moments, self.value, self.is_reserved = go, need, moments, "first", False
+        self.error: Exception | None = None
 
     def snapshot_bytes(self) -> int:
         return self.need
+
+    def moments_to_come(self) -> int:
+        return self.moments
 
     def reserve_snapshots(self) -> None:
         self.is_reserved = True
 
     def snapshot(self, role: str):
         value = self.value
+        if self.error is not None:
+            raise self.error
 
         def write(folder: Path) -> None:
             self.go.wait()
@@ -160,11 +168,11 @@ LARGEST = 150_000
 """Bytes: less than the weights of the embedded model, more than what a run writes beside them."""
 
 
-def copying(root: Path, go: Event, *, need: int = 10) -> tuple[Checkpointer, Copier, list[str]]:
+def copying(root: Path, go: Event, *, need: int = 10, moments: int = 0) -> tuple[Checkpointer, Copier, list[str]]:
     writer, said = checkpointer(root, "trainer.save_freq=1", "trainer.total_training_steps=9"), []
-    workers = writer.workers = Copier(small_config(root, GRPO), go, need=need)  # type: ignore[assignment]
+    workers = writer.workers = Copier(small_config(root, GRPO), go, need=need, moments=moments)  # type: ignore[assignment]
     writer.announce = said.append
-    writer.prepare()
+    writer.prepare(last_step=9)
     return writer, workers, said
 
 
@@ -208,6 +216,89 @@ def test_without_memory_training_waits_and_says_why(tmp_path):
     saved = point(writer, 1)
     writer.save(saved)
     assert saved.is_saved
+
+
+def test_memory_that_training_has_yet_to_take_is_not_free(tmp_path):
+    _, workers, [line] = copying(tmp_path, Event(), moments=10**15)
+    assert not workers.is_reserved and "a copy takes 0.0 GiB" in line and "where 931323.6 GiB are wanted" in line
+
+
+def saved_while_training_waits(writer: Checkpointer, step: int) -> bool:
+    saved = point(writer, step)
+    writer.save(saved)
+    return saved.is_saved
+
+
+def test_memory_that_is_gone_by_the_first_save_makes_training_wait(tmp_path):
+    writer, workers, said = copying(tmp_path, Event())
+    assert writer.is_background and said == []
+    workers.need = 10**15
+    assert saved_while_training_waits(writer, 1) and saved_while_training_waits(writer, 2)
+    assert len(said) == 1 and said[0].startswith("Training waits while checkpoints are written: a copy takes 931322.6 ")
+
+
+def test_copies_that_have_their_memory_ask_for_none(tmp_path):
+    go = Event()
+    writer, workers, said = copying(tmp_path, go)
+    workers.need, workers.moments = 0, 10**15
+    first = point(writer, 1)
+    writer.save(first)
+    assert not first.is_saved and said == []
+    go.set()
+    writer.wait()
+
+
+@pytest.mark.parametrize("error", [MemoryError(), RuntimeError("DefaultCPUAllocator: can't allocate memory")])
+def test_a_copy_that_fails_is_announced_once_and_training_waits(tmp_path, error):
+    writer, workers, said = copying(tmp_path, Event())
+    workers.error = error
+    assert saved_while_training_waits(writer, 1) and saved_while_training_waits(writer, 2)
+    assert (tmp_path / "global_step_2" / "actor" / "weights").read_text() == "actor"
+    assert len(said) == 1 and "there is no memory for a copy (" + type(error).__name__ in said[0]
+
+
+def test_models_that_are_not_finite_are_refused_beside_training_too(tmp_path):
+    writer, workers, said = copying(tmp_path, Event())
+    workers.error = NotFinite("actor/model.safetensors")
+    with pytest.raises(NotFinite):
+        writer.save(point(writer, 1))
+    assert said == [] and writer.is_background
+
+
+@pytest.mark.parametrize(
+    ("change", "last_step", "is_reserved"),
+    [("trainer.save_freq=3", 3, False), ("trainer.save_freq=3", 4, True), ("trainer.keep_best=True", 1, False)],
+)
+def test_memory_is_taken_where_steps_follow_a_save(tmp_path, change, last_step, is_reserved):
+    writer = checkpointer(tmp_path, "trainer.total_training_steps=9", "trainer.test_freq=1", change)
+    workers = writer.workers = Copier(small_config(tmp_path, GRPO), Event())  # type: ignore[assignment]
+    writer.prepare(last_step=last_step)
+    assert writer.is_background is workers.is_reserved is is_reserved
+
+
+def test_memory_of_copies_on_a_cpu_is_taken_by_the_first_save(tmp_path):
+    trainer = build_trainer(small_config(tmp_path, "trainer.save_freq=1", "trainer.total_training_steps=3"))
+    assert trainer is not None
+    with trainer.running():
+        trainer.begin()
+        workers, counts = trainer.workers, []
+        for step in trainer.steps_left:
+            counts.append((bool(workers.snapshot_bytes()), bool(workers.moments_to_come())))
+            trainer.log(trainer.step(step))
+    assert trainer.checkpoints.is_background and counts == [(True, True), (False, False), (False, False)]
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [(MemoryError(), "MemoryError"), (FileError("full"), "full"), (KeyError("a"), "KeyError: 'a'")],
+)
+def test_an_error_of_a_checkpoint_is_told_even_without_a_text(tmp_path, error, said):
+    def fail() -> None:
+        raise error
+
+    writer = checkpointer(tmp_path)
+    writer._writing.begin(fail)
+    assert writer.settle() == said and writer.settle() == ""
 
 
 def test_a_checkpoint_that_finds_no_room_is_reported_by_the_next_step(tmp_path):

@@ -1,6 +1,6 @@
 """Memory of the CPU that this process may still take."""
 
-from ragen.trainer.checkpoints.host_memory import cgroup_room, free_host_memory
+from ragen.trainer.checkpoints.host_memory import cgroup_room, free_host_memory, given_back
 from ragen.trainer.starting.memory import device_memory
 
 
@@ -28,3 +28,13 @@ def test_inside_a_container_the_root_counts(tmp_path):
 def test_without_limits_the_machine_counts(tmp_path):
     assert cgroup_room(tmp_path, tmp_path / "missing") == []
     assert 0 < free_host_memory() <= 2 * device_memory("cpu")[0]
+
+
+def test_what_a_process_held_and_gave_back_it_may_take_again(tmp_path):
+    (tmp_path / "status").write_text("Name:\tpython\nVmHWM:\t     900 kB\nVmRSS:\t     300 kB\n")
+    assert given_back(tmp_path / "status") == 600 * 1024
+    (tmp_path / "status").write_text("Name:\tpython\nVmRSS:\t     300 kB\n")
+    assert given_back(tmp_path / "status") == given_back(tmp_path / "missing") == 0
+    block = b"x" * 2**28
+    del block
+    assert given_back() > 0.9 * 2**28

@@ -72,6 +72,24 @@ def test_a_signal_saves_the_newest_whole_step_and_nothing_is_lost(tmp_path, stra
     check_same(straight, Run(tmp_path), 4)
 
 
+def test_a_signal_waits_until_a_run_that_is_left_is_saved(tmp_path):
+    trainer = build_trainer(small_config(tmp_path, *STEPS, env=LAKE))
+    assert trainer is not None and not trainer.checkpoints.is_background
+    save = trainer.workers.save
+
+    def struck(role, folder):
+        save(role, folder)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    trainer.workers.save = struck
+    with pytest.raises(Interrupted), trainer.running():
+        trainer.begin()
+        trainer.log(trainer.step(1))
+    run = Run(tmp_path)
+    assert run.status["reason"] == "interrupted by SIGTERM: step 1 is saved"
+    assert run.checkpoints == ["global_step_1"] and not list(tmp_path.glob(".*.tmp"))
+
+
 def test_a_signal_in_a_run_with_adapters_changes_nothing(tmp_path):
     straight = train(tmp_path / "straight", *STEPS, *LORA, env=LAKE)
     strike(tmp_path / "run", "rollout", at=3, changes=LORA)

@@ -59,6 +59,11 @@ def test_a_critic_a_reference_and_adapters_change_the_need():
     assert need("lora.rank=8").optimizer < 0.02 * need().optimizer
 
 
+def test_gradient_analysis_holds_a_second_gradient_and_a_byte_for_each_weight():
+    assert need("trainer.gradient_analysis_mode=False").gradients == 4 * 494e6
+    assert need("trainer.gradient_analysis_mode=True").gradients == 9 * 494e6
+
+
 def test_vllm_takes_its_whole_share():
     rows = "actor_rollout_ref.rollout.max_num_seqs=1"
     assert need(rows).cache < 0.1 * 24e9
@@ -77,14 +82,14 @@ def test_offloaded_parts_count_for_the_cpu():
     one = need(offload)
     assert one.weights == 494e6 * 2, "the whole policy plays"
     assert (one.optimizer, one.gradients) == (0, 0)
-    assert one.host == (12 + 12 + 8 + 4) * 494e6, (
-        "weights and moments of both, two gradients of the actor, one of the critic"
+    assert one.host == (12 + 12 + 9 + 4) * 494e6, (
+        "weights and moments of both, two gradients and a byte of the actor, one gradient of the critic"
     )
     assert "GiB of the CPU's memory" in str(one)
     actor_only = need(offload, "critic.fsdp_config.offload_policy=False")
     assert actor_only.optimizer == 12 * 494e6
     two = need(offload, "trainer.n_gpus_per_node=2", "system.CUDA_VISIBLE_DEVICES='0,1'")
-    assert two.host == one.host / 2
+    assert two.host == (one.host + 494e6) / 2, "each rank has all signs of gradient analysis"
 
 
 def test_a_run_that_cannot_fit_is_refused_with_advice(monkeypatch):
