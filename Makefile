@@ -91,8 +91,8 @@ test: $(INSTALLED)  ## run the fast tests, a file per core at a time (WORKERS=1:
 	$(BIN)/python -m pytest -q -n $(WORKERS) --dist loadfile -m "not slow and not vllm and not gpu and not adapters"
 
 test-slow: export OMP_NUM_THREADS ?= 1
-test-slow: $(INSTALLED) $(DOCS_INSTALLED)  ## run the slow tests
-	$(BIN)/python -m pytest -q -m "slow and not vllm and not gpu and not adapters"
+test-slow: $(INSTALLED) $(DOCS_INSTALLED)  ## run the slow tests, a file per core at a time
+	$(BIN)/python -m pytest -q -n $(WORKERS) --dist loadfile -m "slow and not vllm and not gpu and not adapters"
 
 test-oracle: export OMP_NUM_THREADS ?= 1
 test-oracle: $(INSTALLED)  ## compare the algorithms with verl's, installed into .oracle
