@@ -113,6 +113,8 @@ class Claim:
     source: str
     published: str
     """The published number, with what it is of."""
+    measured: str
+    """What the points of a finding are, for the figure and the table."""
     rule: str
     """When it holds and when it does not, in words; `judge` is the same as a function."""
     judge: Judge | None = None

@@ -20,10 +20,10 @@ def draw(claim: Claim, record: Record, out: Path) -> Path:
     figure.suptitle(f"{claim.name}: {record.finding.verdict} ({record.budget}, {seeds})", fontsize=11)
     axes = figure.subplots(1, 2 if published else 1, squeeze=False)[0]
     if published:
-        clean(axes[0], "published", xlabel="", ylabel="")
+        clean(axes[0], "published", xlabel="", ylabel=claim.measured)
         values = [point.published for point in published if point.published is not None]
         draw_bars(axes[0], [wrapped(point.label) for point in published], values, color=GREY)
-    clean(axes[-1], "ours", xlabel="", ylabel="")
+    clean(axes[-1], "ours", xlabel="", ylabel="" if published else claim.measured)
     estimates = [point.ours for point in points]
     ends = [(each.mean, each.mean) if math.isnan(each.low) else (each.low, each.high) for each in estimates]
     labels = [wrapped(point.label) for point in points]

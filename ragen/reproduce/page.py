@@ -112,6 +112,6 @@ def found(claim: Claim, record: Record) -> list[str]:
         for point in finding.points
     ]
     if points:
-        lines += ["", markdown_table(("", "published", "ours"), points)]
+        lines += ["", markdown_table((claim.measured, "published", "ours"), points)]
     lines += ["", f"`{record.command}`; {record.machine}; version {record.version}, {record.day}."]
     return lines

@@ -34,6 +34,7 @@ CLAIM = Claim(
     sentence="The task gradient grows with the reward variance of the groups it is taken from",
     source="RAGEN-2, figure of gradient norms by bucket",
     published="norm of Q6 over Q1: PPO 3.9, GRPO 2.7 (step 1)",
+    measured="length of the task gradient, in that of Q1",
     rule="For PPO and for GRPO, at step 1: mean rank correlation of norm and bucket above 0.8 and mean Q6/Q1 above 2.",
     judge=judge,
     arms=PROBES,

@@ -32,6 +32,7 @@ CLAIM = Claim(
     sentence="The gradients of entropy bonus and KL are flat across reward-variance buckets",
     source="RAGEN-2, figure of gradient norms by bucket",
     published="largest over smallest norm of the regularizers: PPO 1.26, GRPO 1.07 (step 1)",
+    measured="largest over smallest length",
     rule="For PPO and for GRPO: mean of largest over smallest norm below 1.3, entropy at step 1 and KL at step 11.",
     judge=judge,
     arms=PROBES,

@@ -36,6 +36,7 @@ CLAIM = Claim(
     sentence="The gradient that the lowest reward-variance buckets show is sampling noise",
     source="our reading of RAGEN-2's figure, which has no error bars",
     published="none: norms at zero variance are 6.7 of 26 (PPO) and 23 of 64 (GRPO)",
+    measured="cosine of two halves",
     rule="For PPO and for GRPO, at step 1: mean split-half cosine below 0.1 in Q1 and Q2, and above 0.2 in Q6.",
     judge=judge,
     arms=PROBES,

@@ -40,6 +40,7 @@ CLAIM = Claim(
     sentence="Without a filter runs collapse: reward variance falls first, success after it",
     source="RAGEN, early-warning signs; RAGEN-2, dynamics without filter",
     published="FrozenLake, PPO: deviation falls at step 40, success at 90; 7.5 of 8 groups without variance at step 85",
+    measured="share of runs",
     rule="More than half of the runs lose half of their best training success for good (moving mean of 5 steps), "
     "and in more than half of these the in-group reward deviation has halved at an earlier step; Wilson's "
     "intervals. At `minutes` the learning rate is ten times the usual one.",

@@ -32,6 +32,7 @@ CLAIM = Claim(
     sentence="Mutual information of prompt and thought falls before success does",
     source="RAGEN-2, diagnostics",
     published="shown as curves, one run",
+    measured="steps",
     rule="Of the runs that lose half of both for good: the mean lead of information over success is above 0 steps.",
     judge=judge,
     arms={"hour": {"no filter": REAL_LAKE}},

@@ -34,6 +34,7 @@ CLAIM = Claim(
     sentence="The z-scored information of prompt and thought correlates with success better than entropy does",
     source="RAGEN-2, table of correlations",
     published="Spearman's correlation with success: +.39 (z-scored information), -.11 (reasoning entropy)",
+    measured="rank correlation with success",
     rule="Within each run, over its validations: the mean difference of the two rank correlations is above 0.",
     judge=judge,
     arms={"hour": filters(REAL_LAKE)},

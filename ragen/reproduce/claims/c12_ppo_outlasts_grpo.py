@@ -31,6 +31,7 @@ CLAIM = Claim(
     source="RAGEN, baseline collapse",
     published="collapse of GRPO at step 20 (bandit) and 10 (Sokoban), of PPO at 100 and 50; on FrozenLake GRPO "
     "lasts longer",
+    measured="PPO less GRPO, mean success",
     rule="Mean validation success over the whole training without early stopping, by pairs of seeds: PPO above "
     "GRPO on Sokoban and on the bandit, below it on a lake where a fifth of the moves slip. At `minutes` the "
     "learning rate is ten times the usual one.",

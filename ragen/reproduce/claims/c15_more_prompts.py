@@ -31,6 +31,7 @@ CLAIM = Claim(
     sentence="Four replies a prompt with more prompts generalize better than sixteen",
     source="RAGEN, table 2",
     published="FrozenLake: 21.5 % with 4, 17.2 % with 8, 19.5 % with 16; Sokoban 20.7, 20.3, 20.3 %",
+    measured="success at the end",
     rule="Success of the last validation, 64 episodes a step, by pairs of seeds: higher with groups of 4 than "
     "with groups of 16; it does not hold where the gain is below 0.05.",
     judge=judge,

@@ -12,6 +12,7 @@ CLAIM = Claim(
     sentence="On the bandit thoughts help with arms that training never shows",
     source="RAGEN, table 4 (reversed arms)",
     published="67.6 % with thoughts, 56.3 % without",
+    measured="success at the end",
     rule="Success of the last validation on unseen names, by pairs of seeds: with thoughts higher by more than 0.05.",
     judge=judge_gain(
         "think",

@@ -12,6 +12,7 @@ CLAIM = Claim(
     sentence="Supervised training on the solver's traces beats reinforcement learning on Sokoban",
     source="RAGEN, supervised baseline",
     published="74.6 % with BFS traces, 20.3 % with StarPO-S",
+    measured="success at the end",
     rule="Success of the last validation from the same start, by pairs of seeds: higher after three epochs on "
     "1000 solved levels than after 40 steps of GRPO.",
     judge=judge_gain(

@@ -40,6 +40,7 @@ CLAIM = Claim(
     sentence="What a softmax top-p filter keeps depends on the scale of the rewards; linear and z-scored ones do not",
     source="our simulation of RAGEN-2's released filter",
     published="share of groups kept by softmax 0.9, zeros out: .43 with Sokoban's rewards, .58 with rewards of 0 and 1",
+    measured="share of groups that is kept",
     rule="Saved training episodes, rewards times 0.1, 1 and 10, top-p 0.9, lakes and Sokoban: the kept share moves by "
     "more than 0.1 with softmax, and by less than 0.05 with linear and z-scored mass.",
     judge=judge,

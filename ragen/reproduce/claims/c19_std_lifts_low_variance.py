@@ -33,6 +33,7 @@ CLAIM = Claim(
     sentence="GRPO's division by the deviation amplifies groups of low reward variance",
     source="our reading of RAGEN-2's figure: norms at zero variance are a third of the largest",
     published="none: Q1/Q6 of GRPO's task gradient is .37 at step 1",
+    measured="length in Q1, in that of Q6",
     rule="At step 1, by pairs of seeds: the logarithm of Q6/Q1 is larger without the division than with it.",
     judge=judge,
     arms={

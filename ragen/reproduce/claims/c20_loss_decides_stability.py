@@ -34,6 +34,7 @@ CLAIM = Claim(
     sentence="The loss decides stability: CISPO and SAPO collapse where GRPO, GSPO, GiGPO and DAPO hold",
     source="ARLArena, arXiv 2602.21534, Sokoban",
     published="26 to 30 % (CISPO, SAPO) against 82 to 84 %",
+    measured="success at the end",
     rule="Success of the last validation without early stopping, four updates a step at three times the usual "
     "rate, by seeds: the mean of the strict losses lies above that of the tolerant ones; it does not hold "
     "where the gap is below 0.05.",

@@ -12,6 +12,7 @@ CLAIM = Claim(
     sentence="How the loss is averaged alone moves 15 points: over tokens is better than over sequences",
     source="ARLArena, arXiv 2602.21534",
     published="83.9 % averaged over tokens, 68.7 % over sequences",
+    measured="success at the end",
     rule="Success of the last validation, by pairs of seeds: higher with token-mean than with "
     "seq-mean-token-mean; it does not hold where the gain is below 0.05.",
     judge=judge_gain(

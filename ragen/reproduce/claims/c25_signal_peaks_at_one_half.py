@@ -50,6 +50,7 @@ CLAIM = Claim(
     sentence="The learning signal peaks in groups that solve their level half of the time",
     source="studies of difficulty filtering: the variance of a binary reward is p(1-p)",
     published="variance .25 at one half, .11 at 1 and 7 of 8",
+    measured="signal, in lengths of a group's gradient",
     rule="GRPO on lakes, by seeds: the length of the task gradient, without the part that sampling adds, is larger in "
     "groups with 3 to 5 of 8 solved than in those with 1 or 7.",
     judge=judge,

@@ -34,6 +34,7 @@ CLAIM = Claim(
     sentence="The likelihood of correct replies decays before a collapse",
     source="studies of likelihood displacement in GRPO",
     published="shown as curves",
+    measured="change of log-probability",
     rule="Of the runs that lose half of their best training success for good: the log-probability of a token of "
     "solved episodes, mean of the ten steps before less that of the first ten, lies below 0. Fewer than "
     "three such runs cannot tell. At `minutes` the learning rate is ten times the usual one.",

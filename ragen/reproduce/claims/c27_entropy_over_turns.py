@@ -48,6 +48,7 @@ CLAIM = Claim(
     sentence="Entropy oscillates over the turns of an episode",
     source="studies of entropy in multi-turn training",
     published="shown as curves",
+    measured="entropy",
     rule="Entropy by turn, averaged over the training: more than 1.5 turning points on average over the seeds.",
     judge=judge,
     arms={"minutes": {"no filter": LAKE}, "hour": {"no filter": REAL_LAKE}},

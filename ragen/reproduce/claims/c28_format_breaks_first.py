@@ -7,7 +7,7 @@ from pathlib import Path
 
 from ragen.reproduce.arms import HOT_LAKE, REAL_LAKE
 from ragen.reproduce.claim import Claim, Evidence, Finding, Point
-from ragen.reproduce.rules import above, finding
+from ragen.reproduce.rules import above, finding, share
 from ragen.reproduce.series import series
 from ragen.tracking.names import FORMAT_VALID, LENIENT_VALID, VALIDATION, join
 
@@ -23,7 +23,7 @@ def worst(folder: Path) -> tuple[float, float]:
 
 def judge(evidence: Evidence) -> Finding:
     found = [worst(folder) for folder in evidence.folders("no filter")]
-    strict, lenient = (above(list(column), 0).estimate for column in zip(*found, strict=True))
+    strict, lenient = (share(list(column)) for column in zip(*found, strict=True))
     ruling = above([two - one for one, two in found], 0.1)
     return finding(
         f"where strict validity is lowest it is {strict:.2f}, and lenient validity {lenient:.2f}",
@@ -37,6 +37,7 @@ CLAIM = Claim(
     sentence="The form of replies breaks while the skill remains",
     source="reports of collapsed runs whose actions are still there behind a broken form",
     published="shown as examples",
+    measured="share of valid turns",
     rule="At the validation with the fewest valid turns, by seeds: lenient parsing accepts at least 0.1 more of "
     "the turns than strict parsing does. At `minutes` the learning rate is ten times the usual one.",
     judge=judge,

@@ -20,6 +20,7 @@ CLAIM = Claim(
     sentence="Mixing in easier levels crosses the zero-reward barrier",
     source="studies of curricula for sparse rewards",
     published="shown as curves: nothing is learned from hard levels alone",
+    measured="success at the end",
     rule="Success of the last validation on 8x8 rooms with two boxes, by pairs of seeds: higher after training on "
     "those and 6x6 rooms with one box, half each, than after training on those alone; not where the gain is "
     "below 0.05.",
