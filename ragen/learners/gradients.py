@@ -87,6 +87,7 @@ def _all_buckets(
     mode, horizon = actor.config.loss_agg_mode, batch.mask.shape[1]
     total_of_all = [torch.zeros_like(weight) for weight in actor.optimizer.masters.values()]
     found: dict[str, Gradient] = {}
+    room = actor.room(batch)
     progress(0)
     for name, folds in buckets.items():
         bucket = batch.select([index for fold in folds for index in fold])
@@ -97,7 +98,7 @@ def _all_buckets(
         for fold in folds:
             part = bucket.select(range(start, start + len(fold)))
             start += len(fold)
-            loss += _add_fold(actor, part, component, room_of=batch)
+            loss += _add_fold(actor, part, component, room=room)
             sums.append(sketch(actor.optimizer.gradients()))
             progress(len(fold))
             masses.append(_mass(part, mode))
@@ -120,10 +121,10 @@ def _all_buckets(
     return found
 
 
-def _add_fold(actor: Actor, fold: Batch, component: str, *, room_of: Batch) -> float:
+def _add_fold(actor: Actor, fold: Batch, component: str, *, room: Sequence[int]) -> float:
     """Add a fold's gradient to those of the optimizer, which steps are made from; the fold's loss."""
     loss = 0.0
-    for micro, packing in actor.passes(fold, room_of=room_of):
+    for micro, packing in actor.passes(fold, room=room):
         terms, _ = actor.team.run(partial(actor.terms, micro, packing))
         terms[component].backward()
         loss += terms[component].item()

@@ -138,19 +138,22 @@ class Learner:
                 f"learned. {ADVICE.format(name)}"
             )
 
-    def passes(self, batch: Batch, *, room_of: Batch | None = None) -> Iterator[tuple[Batch, Packing]]:
+    def room(self, batch: Batch) -> tuple[int, ...]:
+        """Tokens and sampled tokens of a micro batch of samples that each have the most of this batch."""
+        return tuple(self.config.ppo_micro_batch_size_per_gpu * max(each) for each in zip(*_sizes(batch), strict=True))
+
+    def passes(self, batch: Batch, *, room: Sequence[int] | None = None) -> Iterator[tuple[Batch, Packing]]:
         """The samples of each of this process's forward and backward passes.
 
-        With `room_of`, a batch that is updated on, a pass takes as many samples as have no more tokens, and no more
-        sampled ones, than a micro batch of samples with the most of that batch: no more memory, and fewer passes where
-        most are shorter. Shared beginnings count in full, because attention reads them for each sample.
+        With the `room` of a batch that is updated on, a pass takes as many samples as fit into it: no more memory than
+        an update, and fewer passes where most are shorter. Shared beginnings count in full, because attention reads
+        them for each sample.
         """
         config = self.config
         if config.use_dynamic_bsz:
             split = partial(micro_batches, max_tokens=config.ppo_max_token_len_per_gpu)
-        elif room_of is not None:
-            most = [config.ppo_micro_batch_size_per_gpu * max(sizes) for sizes in zip(*_sizes(room_of), strict=True)]
-            split = partial(_as_large, batch=batch, most=most)
+        elif room is not None:
+            split = partial(_that_fit, batch=batch, room=room)
         else:
             split = partial(micro_batches, max_samples=config.ppo_micro_batch_size_per_gpu)
         for each in passes(self.model, batch.ids, split, mask=batch.mask, packings=batch.packings, team=self.team):
@@ -202,13 +205,13 @@ def _sizes(batch: Batch) -> list[tuple[int, int]]:
     return list(zip(batch.lengths, map(int, batch.mask.sum(-1).tolist()), strict=True))
 
 
-def _as_large(sequences: Sequence[Sequence[int]], *, batch: Batch, most: Sequence[int]) -> list[list[int]]:
+def _that_fit(sequences: Sequence[Sequence[int]], *, batch: Batch, room: Sequence[int]) -> list[list[int]]:
     """Indices of some samples of a batch, in groups of at most so many tokens and sampled tokens."""
     # Found by their ids: a rank asks for its own samples only. Equal samples may differ in their masks.
     sizes: dict[tuple[int, ...], tuple[int, int]] = {}
     for ids, size in zip(map(tuple, batch.ids), _sizes(batch), strict=True):
         sizes[ids] = max(size, sizes.get(ids, size))
-    return within_bounds(sequences, [sizes[tuple(ids)] for ids in sequences], most)
+    return within_bounds(sequences, [sizes[tuple(ids)] for ids in sequences], room)
 
 
 def full_state(optimizer: Optimizer, team: Team) -> dict[str, Tensor]:

@@ -281,6 +281,7 @@ def test_short_samples_go_together_as_far_as_a_micro_batch_of_long_ones_would(tm
         batch = trainer.scorer(groups, kept_ratio=1.0, measured_seed=0)[0]
         object.__setattr__(actor.config, "ppo_micro_batch_size_per_gpu", 1)
         longer = replace(batch, ids=[3 * ids for ids in batch.ids], mask=batch.mask.repeat(1, 3))
-        alone, together = ([micro.lengths for micro, _ in actor.passes(batch, room_of=of)] for of in (None, longer))
+        rooms = (None, actor.room(longer))
+        alone, together = ([micro.lengths for micro, _ in actor.passes(batch, room=room)] for room in rooms)
     assert all(len(lengths) == 1 for lengths in alone) and len(alone) == len(batch)
     assert sum(map(len, together)) == len(batch) and len(together) <= len(batch) / 2

@@ -75,13 +75,13 @@ def test_passes_with_the_room_of_the_longest_samples_take_no_more_than_those(num
     short = [alike(number, num_sampled if number > 9 else 1, begin=begin) for number in range(1, 13)]
     batch = make_batch([*short, alike(num_longest - 20, 6, begin=begin)], {})
     actor = Actor(random_model("qwen2"), actor_config(ppo_micro_batch_size_per_gpu=2), temperature=1.0, total_steps=1)
-    found = [micro for micro, _ in actor.passes(batch, room_of=batch)]
+    found = [micro for micro, _ in actor.passes(batch, room=actor.room(batch))]
     assert sorted(length for micro in found for length in micro.lengths) == sorted(batch.lengths)
     assert all(sum(micro.lengths) <= 2 * num_longest for micro in found)
     assert all(micro.mask.sum() <= 2 * batch.mask.sum(-1).max() for micro in found)
     assert len(found) <= len(list(actor.passes(batch)))
     fold = batch.select([0, 1, 2])
-    assert [len(micro) for micro, _ in actor.passes(fold, room_of=batch)] == [3], "more than two short ones"
+    assert [len(micro) for micro, _ in actor.passes(fold, room=actor.room(batch))] == [3], "more than two short ones"
 
 
 def test_equal_samples_count_with_the_most_sampled_tokens():
@@ -89,7 +89,7 @@ def test_equal_samples_count_with_the_most_sampled_tokens():
     one, most = alike(8, 1, begin=begin), alike(8, 8, begin=begin)
     batch = make_batch([one, most, one, most], {})
     actor = Actor(random_model("qwen2"), actor_config(ppo_micro_batch_size_per_gpu=2), temperature=1.0, total_steps=1)
-    assert all(micro.mask.sum() <= 16 for micro, _ in actor.passes(batch, room_of=batch))
+    assert all(micro.mask.sum() <= 16 for micro, _ in actor.passes(batch, room=actor.room(batch)))
 
 
 def seen_batches(actor: Actor) -> list[Batch]:
