@@ -20,12 +20,21 @@ from contextlib import suppress  # noqa: E402
 
 import pytest  # noqa: E402
 
+from tests.processes import end_started  # noqa: E402
+
 with suppress(ImportError):  # the GPU machine has pytest alone
     from hypothesis import settings
 
     # A shared machine stalls now and then, so an example's duration says nothing about the code.
     settings.register_profile("ragen", deadline=None)
     settings.load_profile("ragen")
+
+
+@pytest.fixture(autouse=True)
+def nothing_left_running() -> Iterator[None]:
+    """A test that fails leaves no process behind."""
+    yield
+    end_started()
 
 
 @pytest.fixture(autouse=True)

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from ragen.trainer.build import build_trainer
+from tests.processes import processes
 from tests.trainer.runs import BANDIT, Run, small_config
 
 # Sums over ranks round differently, by about 1e-7 of a gradient. AdamW divides by the size of the gradient, so entries
@@ -81,23 +82,6 @@ def is_of_nothing(name: str, row: dict[str, float]) -> bool:
 
 def replies(run: Run, step: int) -> list[list[list[int]]]:
     return [[turn.response_ids for turn in episode.turns] for episode in run.episodes(step)]
-
-
-def processes(of: int) -> dict[int, str]:
-    """Living descendants of a process, and their command lines."""
-    parents, names = {}, {}
-    for folder in Path("/proc").glob("[0-9]*"):
-        try:
-            state, parent = (folder / "stat").read_text().rpartition(")")[2].split()[:2]
-            name = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode().strip()
-        except (OSError, ValueError):
-            continue
-        if state != "Z":
-            parents[int(folder.name)], names[int(folder.name)] = int(parent), name
-    found = {of}
-    while grown := {pid for pid, parent in parents.items() if parent in found} - found:
-        found |= grown
-    return {pid: names[pid] for pid in found - {of} if pid in names}
 
 
 def rank_processes(of: int) -> list[int]:

@@ -23,6 +23,7 @@ from ragen.tracking.lock import LOCK
 from ragen.tracking.names import without_times
 from ragen.tracking.rundir import read_metrics, read_status
 from ragen.types import Episode, Status, Turn
+from tests.processes import STARTED
 
 REPOSITORY = Path(__file__).parents[2]
 
@@ -123,8 +124,8 @@ def snapshot(root: Path) -> dict[str, tuple[int, bytes]]:
 
 
 def start_process(root: Path, *changes: str, env: tuple[str, ...] = BANDIT, threads: int = 1) -> subprocess.Popen[str]:
-    """`python train.py` in a process of its own."""
-    return subprocess.Popen(
+    """`python train.py` in a process of its own, which ends with the test."""
+    process = subprocess.Popen(
         [sys.executable, "train.py", *overrides(root, *changes, env=env)],
         cwd=REPOSITORY,
         env=os.environ | {"CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": str(threads)},
@@ -132,6 +133,8 @@ def start_process(root: Path, *changes: str, env: tuple[str, ...] = BANDIT, thre
         stderr=subprocess.STDOUT,
         text=True,
     )
+    STARTED.append(process)
+    return process
 
 
 def finish(process: subprocess.Popen[str], *, timeout: float = 120) -> tuple[int, str]:

@@ -13,7 +13,8 @@ import pytest
 
 from ragen.errors import NotFinite, WorkerError
 from ragen.trainer.build import build_trainer
-from tests.trainer.ray_runs import processes, rank_processes, wait_until
+from tests.processes import processes
+from tests.trainer.ray_runs import rank_processes, wait_until
 from tests.trainer.runs import Run, finish, has_logged, small_config, start_process
 
 ray = pytest.importorskip("ray")
