@@ -103,7 +103,7 @@ def verify(start: Start, folder: Path, *, num_steps: int, kill_at: int) -> Compa
         _finish(start(straight), straight)
     with _stage(f"2/3 the same run, killed after step {kill_at}"):
         process = start(resumed)
-        while process.exitcode is None and not _has_logged(resumed, kill_at):
+        while process.exitcode is None and not (_has_logged(resumed, kill_at) and _has_saved(resumed, kill_at)):
             process.join(POLL_S)
         if _kill(process, signal.SIGKILL, resumed) is None:
             raise RagenError(f"the training run ended before it could be killed; give more --steps.\n{_tail(resumed)}")
@@ -196,6 +196,12 @@ def _kill(process: ForkProcess, number: signal.Signals, run: Path) -> signal.Sig
 
 def _has_logged(run: Path, step: int) -> bool:
     return (run / "metrics.jsonl").exists() and any(row["step"] >= step for row in read_metrics(run))
+
+
+def _has_saved(run: Path, step: int) -> bool:
+    """Its checkpoint is written beside the next step: before that there is nothing to resume from."""
+    newest = named_checkpoint(run)
+    return newest is not None and int(newest.name.rpartition("_")[2]) >= step
 
 
 def _new_folder(path: Path) -> Path:
