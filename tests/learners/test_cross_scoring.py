@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from ragen.config.schema import LoraConfig
-from ragen.learners.cross_scoring import blocks, cross_logprobs, distinct
+from ragen.learners.cross_scoring import Block, Ids, blocks, cross_logprobs, distinct
 from ragen.modeling.load import load_model
 from ragen.modeling.lora import add_adapter
 from ragen.models.resolve import resolve_model
@@ -109,12 +109,17 @@ def test_one_pass_takes_many_prompts_and_reads_what_they_share_once():
     torch.testing.assert_close(sums, one_at_a_time(model, prompts, continuations), atol=1e-4, rtol=1e-5)
 
 
-def test_blocks_hold_every_pair_once_within_their_tokens(monkeypatch):
-    monkeypatch.setattr("ragen.learners.cross_scoring.MAX_TOKENS", 40)
+def blocks_with_every_pair_once(*, micro_batch_size: int) -> tuple[list[Ids], list[Ids], list[Block]]:
     rows, columns = ([tuple(ids) for ids in found] for found in (CONTINUATIONS, PROMPTS))
-    found = list(blocks(rows, columns, micro_batch_size=3))
+    found = list(blocks(rows, columns, micro_batch_size=micro_batch_size))
     pairs = [(i, j) for block in found for i in block.rows for j in block.columns]
     assert sorted(pairs) == list(product(range(5), range(4)))
+    return rows, columns, found
+
+
+def test_blocks_hold_every_pair_once_within_their_tokens(monkeypatch):
+    monkeypatch.setattr("ragen.learners.cross_scoring.MAX_TOKENS", 40)
+    rows, columns, found = blocks_with_every_pair_once(micro_batch_size=3)
     for block in found:
         num_tokens = sum(len(columns[j]) + sum(len(rows[i]) for i in block.rows) for j in block.columns)
         assert len(block.rows) <= 3 and num_tokens <= 40
@@ -122,10 +127,7 @@ def test_blocks_hold_every_pair_once_within_their_tokens(monkeypatch):
 
 def test_blocks_hold_every_pair_once_within_their_keys(monkeypatch):
     monkeypatch.setattr("ragen.learners.cross_scoring.MAX_KEYS", 70)
-    rows, columns = ([tuple(ids) for ids in found] for found in (CONTINUATIONS, PROMPTS))
-    found = list(blocks(rows, columns, micro_batch_size=5))
-    pairs = [(i, j) for block in found for i in block.rows for j in block.columns]
-    assert sorted(pairs) == list(product(range(5), range(4)))
+    rows, columns, found = blocks_with_every_pair_once(micro_batch_size=5)
     for block in found:
         assert sum(len(columns[j]) + len(rows[i]) for j in block.columns for i in block.rows) <= 70
     # Behind the prompt of 12 tokens 5 thoughts have 5 * 12 + 17 = 77 keys; as long as the longest, 70 // (12 + 9) fit.

@@ -32,7 +32,7 @@ from ragen.config import load_config
 from ragen.errors import ConfigError, RagenError, reporting_errors
 from ragen.tracking.names import without_times
 from ragen.tracking.rundir import read_metrics
-from ragen.trainer.checkpoints.checkpoint import named_checkpoint
+from ragen.trainer.checkpoints.checkpoint import named_checkpoint, step_of
 
 POLL_S = 0.005
 FORK = get_context("fork")
@@ -201,7 +201,7 @@ def _has_logged(run: Path, step: int) -> bool:
 def _has_saved(run: Path, step: int) -> bool:
     """Its checkpoint is written beside the next step: before that there is nothing to resume from."""
     newest = named_checkpoint(run)
-    return newest is not None and int(newest.name.rpartition("_")[2]) >= step
+    return newest is not None and step_of(newest) >= step
 
 
 def _new_folder(path: Path) -> Path:
