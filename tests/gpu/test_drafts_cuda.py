@@ -44,17 +44,24 @@ def test_tokens_are_those_of_plain_decoding_but_for_ties(family, temperature):
     plain, _ = played(model, drafts=False, temperature=temperature)
     drafted, engine = played(model, drafts=True, temperature=temperature)
     assert engine.counts.accepted > 50, "nothing to see: no draft was right"
-    num_same, errors = 0, []
+    num_same, errors, gaps = 0, [], []
     for ours, theirs in zip(drafted, plain, strict=True):
         pairs = zip(ours.token_ids, theirs.token_ids, strict=True)
         shared = next((i for i, (one, other) in enumerate(pairs) if one != other), len(ours.token_ids))
-        num_same += shared == len(ours.token_ids)
         errors += (torch.tensor(ours.logprobs[:shared]) - torch.tensor(theirs.logprobs[:shared])).abs().tolist()
+        if shared == len(ours.token_ids):
+            num_same += 1
+        else:
+            gaps.append(abs(ours.logprobs[shared] - theirs.logprobs[shared]))
     print(f"{family}, T={temperature}: {len(plain) - num_same} of {len(plain)} replies differ, {engine.counts}")
     # A batch of another size rounds differently, too: tests/gpu/test_engine_cuda.py has the same bound.
-    assert max(errors) < 0.1 * max(1.0, 1 / (temperature or 1.0))
-    assert sum(errors) / len(errors) < 0.02 * max(1.0, 1 / (temperature or 1.0))
-    assert num_same > 0.6 * len(plain)
+    bound = 0.1 * max(1.0, 1 / (temperature or 1.0))
+    assert max(errors) < bound
+    assert sum(errors) / len(errors) < 0.2 * bound
+    if temperature == 0:
+        assert max(gaps, default=0.0) < bound, "greedy replies part at something else than a tie"
+    # Random weights have flat logits, and so many ties: on an H200 half of these replies of up to 80 tokens met one.
+    assert num_same > 0.4 * len(plain)
 
 
 def test_a_seed_gives_the_same_replies_and_log_probs_again():

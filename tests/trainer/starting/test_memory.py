@@ -8,7 +8,15 @@ from ragen.errors import ConfigError
 from ragen.modeling.families import FAMILIES, Family
 from ragen.models.resolve import resolve_model
 from ragen.trainer.starting import memory
-from ragen.trainer.starting.memory import GIB, MemoryEstimate, check_memory, estimate_memory, graph_bytes, memory_advice
+from ragen.trainer.starting.memory import (
+    GIB,
+    MemoryEstimate,
+    check_memory,
+    estimate_memory,
+    graph_bytes,
+    larger_passes,
+    memory_advice,
+)
 
 QWEN_05B = Qwen2Config(
     hidden_size=896, num_hidden_layers=24, num_attention_heads=14, num_key_value_heads=2, intermediate_size=4864,
@@ -51,6 +59,29 @@ def test_the_estimate_is_near_what_an_h200_measured(shape, num_parameters, micro
     )
     estimate = estimate_memory(config, model, num_parameters, device_memory=150e9)
     assert estimate.total / GIB == pytest.approx(measured, rel=0.1)
+
+
+@pytest.mark.parametrize(
+    ("free", "overrides", "says"),
+    [
+        (140e9, [], "Passes of 1 sample let the GPU wait: micro_batch_size_per_gpu=16 fits"),
+        (
+            140e9,
+            ["micro_batch_size_per_gpu=4"],
+            "Passes of 4 samples let the GPU wait: micro_batch_size_per_gpu=16 fits",
+        ),
+        (140e9, ["ppo_mini_batch_size=8"], "micro_batch_size_per_gpu=8 fits"),
+        (140e9, ["micro_batch_size_per_gpu=8"], ""),
+        (140e9, ["ppo_mini_batch_size=2"], ""),
+        (140e9, ["actor_rollout_ref.actor.use_dynamic_bsz=True"], ""),
+        (24e9, [], ""),
+    ],
+)
+def test_a_gpu_that_waits_for_small_passes_is_said_at_the_start(free, overrides, says):
+    config = load_config("_2_sokoban", overrides)
+    line = larger_passes(config, QWEN_05B, 494_000_000, free=free, total=free)
+    assert says in line
+    assert bool(says) == bool(line)
 
 
 def test_a_critic_a_reference_and_adapters_change_the_need():
