@@ -195,7 +195,7 @@ REAL: Overrides = QUIET | {
     f"{VAL}.env_groups": "256",
     "collapse_detection.compute_freq": "15",
 }
-REAL_LAKE = Arm(config_name="real_frozen_lake", overrides=REAL | NO_FILTER, seconds=600, gigabytes=6)
+REAL_LAKE = Arm(config_name="real_frozen_lake", overrides=REAL | NO_FILTER, seconds=400, gigabytes=6)
 
 REAL_BANDIT = Arm(
     config_name="real_bandit",

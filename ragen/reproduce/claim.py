@@ -74,9 +74,13 @@ class Finding:
     ours: str
     """The numbers behind the verdict, in a sentence."""
     points: tuple[Point, ...] = ()
-    """What the figure shows."""
+    """What the figure shows; those of which no run had a number are left out."""
     seeds_needed: int | None = None
     """Where it cannot be told: the seeds that would tell what is worth finding, in four of five studies."""
+
+    def __post_init__(self) -> None:
+        known = tuple(point for point in self.points if not math.isnan(point.ours.mean))
+        object.__setattr__(self, "points", known)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -80,7 +80,8 @@ def share_above(num: int, total: int, bound: float) -> Ruling:
     estimate = proportion_interval(num, total)
     verdict: Verdict = "holds" if estimate.low > bound else "does not hold" if estimate.high < bound else "cannot tell"
     away = abs(estimate.mean - bound)
-    needed = seeds_needed(math.sqrt(estimate.mean * (1 - estimate.mean)), away) if away else None
+    deviation = math.sqrt(estimate.mean * (1 - estimate.mean) or bound * (1 - bound))  # none or all of a few vary, too
+    needed = seeds_needed(deviation, away) if away else None
     return Ruling(verdict=verdict, estimate=estimate, seeds_needed=needed if verdict == "cannot tell" else None)
 
 

@@ -172,6 +172,14 @@ def test_c26_wants_solved_episodes_to_become_unlikely_before_the_collapse(tmp_pa
     assert judged(tmp_path / "c", "C26", {"no filter": sound}) == "cannot tell"
 
 
+def test_what_no_run_could_measure_is_neither_a_number_nor_a_bar(tmp_path):
+    sound = evidence(tmp_path, {"no filter": steps_of(**{RATE.replace("/", "__"): stay})})
+    for name in ("C4", "C26"):
+        finding = CLAIMS[name].judge(sound)
+        assert "nan" not in finding.ours and "inf" not in finding.ours, finding.ours
+        assert all(point.ours.mean == point.ours.mean for point in finding.points)
+
+
 def test_c8_wants_information_to_lead(tmp_path):
     name, information = RATE.replace("/", "__"), "collapse_first_turn_sample__mi_estimate"
     leads = steps_of(**{name: drop(40), information: lambda step, seed: drop(20)(step, 0)})

@@ -66,6 +66,9 @@ def test_a_share_of_runs_is_judged_by_wilsons_interval():
     assert share_above(4, 5, 0.5).verdict == "cannot tell"
     assert share_above(0, 5, 0.5).verdict == "does not hold"
     assert share_above(0, 0, 0.5).verdict == "cannot tell"
+    # None of a few has no deviation, and yet three runs cannot tell what two could.
+    needed = share_above(0, 3, 0.5).seeds_needed
+    assert needed is not None and needed > 3
 
 
 def test_parts_are_put_together():

@@ -22,11 +22,14 @@ def judge(evidence: Evidence) -> Finding:
     order = share_above(sum(was for was, is_broken in zip(warned, broken, strict=True) if is_broken), sum(broken), 0.5)
     verdict = collapse.verdict if collapse.verdict != "holds" else order.verdict
     ruling = collapse if collapse.verdict != "holds" else order
-    steps = ", ".join(f"{fall:g} ({spread:g})" for fall, spread in zip(falls, spreads, strict=True))
+    ours = f"{sum(broken)} of {len(folders)} runs lose half of their best success for good"
+    if any(broken):
+        steps = ", ".join(f"{fall:g} ({spread:g})" for fall, spread in zip(falls, spreads, strict=True))
+        ours += f"; the variance has halved before in {sum(warned)} of them; steps of success (of variance): "
+        ours += steps.replace("inf", "never")
     return Finding(
         verdict=verdict,
-        ours=f"{sum(broken)} of {len(folders)} runs lose half of their best success for good; the variance has halved "
-        f"before in {sum(warned)} of them; steps of success (of variance): {steps}",
+        ours=ours,
         points=(
             Point(label="runs that collapse", ours=collapse.estimate),
             Point(label="variance falls first", ours=order.estimate),

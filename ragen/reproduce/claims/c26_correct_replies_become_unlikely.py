@@ -21,9 +21,11 @@ def judge(evidence: Evidence) -> Finding:
     ]
     ruling = below(changes, 0)
     broken = sum(math.isfinite(end) for end in ends)
+    ours = f"{broken} of {len(folders)} runs collapse"
+    if broken:
+        ours += f"; before it the log-probability of a token of a solved episode changes by {ruling.estimate:+.3f}"
     return finding(
-        f"{broken} of {len(folders)} runs collapse; before it the log-probability of a token of a solved episode "
-        f"changes by {ruling.estimate:+.3f}",
+        ours,
         (Point(label="change of log-probability", ours=ruling.estimate),),
         ruling,
     )
