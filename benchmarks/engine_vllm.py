@@ -1,6 +1,6 @@
 """vLLM as the rollout engine, on a GPU or on a CPU: each of its promises in a process of its own, and a table.
 
-    python benchmarks/engine_vllm.py --model /path/to/Qwen2.5-0.5B-Instruct   # a GPU: at most six minutes; not run yet
+    python benchmarks/engine_vllm.py --model /path/to/Qwen2.5-0.5B-Instruct   # a GPU: at most six minutes
     .venv-vllm/bin/python benchmarks/engine_vllm.py --small                   # a CPU, the embedded model
 
 Parts, each with a time limit; one that fails leaves the others alone:
