@@ -9,7 +9,8 @@ Parts, each with a time limit; one that fails leaves the others alone:
               log-probs; sleep with the memory that it frees, and wake-up
     train     five steps of the trainer with actor_rollout_ref.rollout.name=vllm
     kill      vLLM in a process of its own, which is killed in the middle of a reply
-    rollout   8 groups of 16 Sokoban episodes, 5 turns of up to 400 tokens, with vLLM and with our engine
+    rollout   8 groups of 16 Sokoban episodes, 5 turns, with vLLM and with our engine; replies are as long as those of a
+              real run, 400 tokens at most, the same lengths for both (--replies longest: all as long as that)
 
 A greedy reply may leave the other at a tie: there the model itself gives both tokens log-probs that differ by less than
 the precision can tell (0.1 in bfloat16, 1e-3 in float32). A sampled one is compared as far as the tokens are the same.
@@ -240,6 +241,7 @@ def part_kill(args: Namespace, rows: Rows) -> None:
 
 
 def part_rollout(args: Namespace, rows: Rows) -> None:
+    from parts.replies import end_replies, recorded_lengths
     from rollout import Setup, play_with_engine
 
     from ragen.llm_agent.build import build_chat
@@ -266,6 +268,8 @@ def part_rollout(args: Namespace, rows: Rows) -> None:
     engine.load_weights(policy.state_dict, lambda ids: text_logprobs(policy, ids))
     ours = native_engine(policy, tokenizer, max_num_seqs=128, max_model_len=length)
     for name, one in {"vLLM": engine, type(ours).__name__: ours}.items():
+        if args.replies == "real":
+            end_replies(one, recorded_lengths())
         for number in (1, 2):
             played = play_with_engine(setup, one)
             one.end_rollout()
@@ -281,7 +285,7 @@ def run_part(part: str, args: Namespace, folder: Path) -> list[list[str]]:
     """The rows of a part that ran in a process of its own, and how it ended where it did not end well."""
     file, started = folder / f"{part}.jsonl", time.perf_counter()
     words = [sys.executable, __file__, "--model", args.model, "--part", part, "--folder", str(folder / part)]
-    words += ["--small"] if args.small else []
+    words += ["--replies", args.replies, *(["--small"] if args.small else [])]
     with (folder / f"{part}.log").open("w") as log:
         process = subprocess.Popen(words, stdout=log, stderr=subprocess.STDOUT, start_new_session=True)
         try:
@@ -309,6 +313,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", default="tiny", help="a model folder, or the name of an embedded model")
     parser.add_argument("--small", action="store_true", help="few and short replies, for a CPU")
+    parser.add_argument("--replies", choices=("real", "longest"), default="real", help="lengths in the part rollout")
     parser.add_argument("--parts", nargs="+", default=list(PARTS), choices=list(PARTS))
     parser.add_argument("--patience", type=float, default=1.0, help="multiplies the time limits")
     parser.add_argument("--part", choices=list(PARTS), help=argparse.SUPPRESS)
