@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from ragen.config.bounds import Count, number
-from ragen.env.arithmetic import Refused, evaluate, numbers, parse, show
+from ragen.env.arithmetic import Refused, evaluate, numbers, parse
 from ragen.env.base import StartedEnv, StepResult, step_info
 from ragen.env.countdown.puzzle import Puzzle, draw_expression, draw_puzzle, solve
 from ragen.seeding import Rng
@@ -64,7 +64,7 @@ class CountdownEnv(StartedEnv):
             value = evaluate(tree)
         except Refused as reason:
             return f"Your last answer was refused: {reason}."
-        return "" if value == self.puzzle.target else f"{RESULT} {show(value)}, not {self.puzzle.target}."
+        return "" if value == self.puzzle.target else f"{RESULT} {value}, not {self.puzzle.target}."
 
     @property
     def listed(self) -> str:
