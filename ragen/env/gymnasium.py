@@ -57,7 +57,7 @@ class Gymnasium(TextEnv):
     config_class = GymnasiumConfig
 
     def __init__(self, config: GymnasiumConfig | None = None) -> None:
-        super().__init__(config or self.config_class())
+        super().__init__(config)
         self.is_minigrid = minigrid.is_minigrid(self.config.env_id)
         self.env = make_gymnasium(self.config.env_id, self.config.env_kwargs)
         self.check_actions()

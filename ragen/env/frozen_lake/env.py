@@ -57,13 +57,6 @@ class FrozenLakeEnv(BoardEnv):
     config_class = FrozenLakeConfig
     action_names = ACTIONS
 
-    def __init__(self, config: FrozenLakeConfig | None = None) -> None:
-        config = config or FrozenLakeConfig()
-        size, stride = config.size, config.size + 1
-        super().__init__(config, num_rows=size, num_columns=size, stride=stride)
-        self.board = sum(map(sum, self.cells))
-        self.reset(seed=0)  # also proves, before any training, that such lakes exist
-
     def reset(self, seed: int, member: int = 0) -> str:
         """Start a new episode: the lake follows from `seed`, the slips from `seed` and `member`."""
         self.slips = Rng(seed, "slip", member)
@@ -71,8 +64,8 @@ class FrozenLakeEnv(BoardEnv):
 
     def load(self, lake: Lake) -> str:
         """Start a new episode on a given lake; returns the first observation."""
-        self.lake = lake
-        self.player = lake.start
+        self.set_size(lake.size, lake.size, lake.stride)
+        self.lake, self.player = lake, lake.start
         return self.render()
 
     def step(self, action: int) -> StepResult:

@@ -55,7 +55,7 @@ class OpenEnvEnv(TextEnv):
     max_tokens = 300
 
     def __init__(self, config: OpenEnvConfig | None = None) -> None:
-        super().__init__(config or OpenEnvConfig())
+        super().__init__(config)
         self.rule = parse_rule(self.config.success, "openenv.success")
         self.opened = contextlib.ExitStack()
         self.socket = self.opened.enter_context(connection(self.config.url, self.config.timeout_s))

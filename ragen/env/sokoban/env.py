@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Annotated
 
 from ragen.config.bounds import Count, number
@@ -96,11 +96,10 @@ class SokobanEnv(BoardEnv):
     config_class = SokobanConfig
     action_names = ACTIONS
 
-    def __init__(self, config: SokobanConfig | None = None) -> None:
-        config = config or SokobanConfig()
-        super().__init__(config, num_rows=config.dim_x, num_columns=config.dim_y, stride=config.dim_y)
-        self.levels = read_levels(config.levels_file, config.split) if config.levels_file else ()
-        self.load(self.make_level(seed=0))  # also proves, before any training, that such levels exist
+    @cached_property
+    def levels(self) -> tuple[Level, ...]:
+        """Those of the file; empty where levels are drawn."""
+        return read_levels(self.config.levels_file, self.config.split) if self.config.levels_file else ()
 
     @classmethod
     def data_facts(cls, config: SokobanConfig) -> dict[str, str]:
@@ -118,8 +117,7 @@ class SokobanEnv(BoardEnv):
 
     def load(self, level: Level) -> str:
         """Start a new episode on a given level; returns the first observation."""
-        if (level.rows, level.columns) != (self.num_rows, self.num_columns):
-            self.set_size(level.rows, level.columns, level.columns)
+        self.set_size(level.rows, level.columns, level.columns)
         self.level = level
         self.boxes, self.player = level.boxes, level.player
         self.num_steps = 0
