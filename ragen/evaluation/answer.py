@@ -110,9 +110,8 @@ class Answerer:
 
     def complete(self, request: Request) -> Completion:
         self.engine.submit(request)
-        done: list[Completion] = []
-        while not done:
-            done = self.engine.step()
+        while not (done := self.engine.step()):
+            pass
         self.engine.release(request.session)
         return done[0]
 
