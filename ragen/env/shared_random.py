@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 from threading import Lock
-from types import TracebackType
 from typing import Any
 
 _TURN = Lock()
@@ -26,9 +25,7 @@ class OwnRandom:
         _TURN.acquire()
         self.others = self._exchange(self.state)
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.state = self._exchange(self.others)
         _TURN.release()
 
