@@ -108,13 +108,6 @@ class SokobanEnv(BoardEnv):
         levels = read_levels(config.levels_file, config.split)
         return {"levels_file": f"{len(levels)} levels, hash {fixed_hash(*map(content_hash, levels)):x}"}
 
-    def make_level(self, seed: int) -> Level:
-        """The level of a seed; of a file the levels follow each other, and begin again at its end."""
-        cfg = self.config
-        if self.levels:
-            return self.levels[seed % len(self.levels)]
-        return cached_level(cfg.dim_x, cfg.dim_y, num_boxes=cfg.num_boxes, search_depth=cfg.search_depth, seed=seed)
-
     def load(self, level: Level) -> str:
         """Start a new episode on a given level; returns the first observation."""
         self.set_size(level.rows, level.columns, level.columns)
@@ -124,8 +117,15 @@ class SokobanEnv(BoardEnv):
         return self.render()
 
     def reset(self, seed: int, member: int = 0) -> str:
-        """Start a new episode on the level of `seed`; Sokoban has no noise, so `member` changes nothing."""
-        return self.load(self.make_level(seed))
+        """Start a new episode on the level of `seed`; Sokoban has no noise, so `member` changes nothing.
+
+        The levels of a file follow each other, and begin again at its end.
+        """
+        if self.levels:
+            return self.load(self.levels[seed % len(self.levels)])
+        cfg = self.config
+        sizes = {"num_boxes": cfg.num_boxes, "search_depth": cfg.search_depth}
+        return self.load(cached_level(cfg.dim_x, cfg.dim_y, seed=seed, **sizes))
 
     def step(self, action: int) -> StepResult:
         """Push or move; an unknown action id costs a step and is reported as invalid."""

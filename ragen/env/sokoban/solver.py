@@ -87,11 +87,6 @@ def search(level: Level, max_states: int = MAX_STATES) -> Search:
     return Search(None, len(came_from))
 
 
-def solve(level: Level, max_states: int = MAX_STATES) -> tuple[int, ...] | None:
-    """Action ids of a shortest solution of the level; None when it is lost or the search gave up."""
-    return search(level, max_states).actions
-
-
 def trace(
     level: Level, state: State, came_from: dict[State, tuple[State | None, int]], by_action: dict[int, Move]
 ) -> tuple[int, ...]:
