@@ -38,10 +38,6 @@ class Term:
     """The calculations that led to it, such as "3 + 4 = 7"."""
 
 
-def number(value: int) -> Term:
-    return Term(value, str(value))
-
-
 def results(first: Term, second: Term) -> Iterator[Term]:
     """Everything that two terms give: sum, product, difference and quotient, the larger before the smaller."""
     if first.value < second.value:
@@ -67,7 +63,7 @@ def join(left: Term, sign: str, right: Term, value: int) -> Term:
 
 def draw_expression(numbers: Sequence[int], rng: Rng) -> Term:
     """A random expression that uses every number once."""
-    terms = [number(value) for value in numbers]
+    terms = [Term(value, str(value)) for value in numbers]
     while len(terms) > 1:
         rng.shuffle(terms)
         first, second = terms.pop(), terms.pop()
@@ -109,4 +105,4 @@ def solve(puzzle: Puzzle) -> Term | None:
         dead.add(key)
         return None
 
-    return search(tuple(map(number, puzzle.numbers)))
+    return search(tuple(Term(value, str(value)) for value in puzzle.numbers))
