@@ -37,11 +37,8 @@ def rollout_metrics(episodes: Sequence[Episode]) -> Metrics:
     """
     metrics: Metrics = {}
     valid = [episode for episode in episodes if not episode.status.is_fault]
-    by_tag: dict[str, list[Episode]] = {}
-    for episode in valid:
-        by_tag.setdefault(episode.tag, []).append(episode)
-    for tag, members in by_tag.items():
-        rows = [episode_metrics(episode) for episode in members]
+    for tag in dict.fromkeys(episode.tag for episode in valid):
+        rows = [episode_metrics(episode) for episode in valid if episode.tag == tag]
         for key in dict.fromkeys(key for row in rows for key in row):
             values = [row.get(key, 0.0) for row in rows]
             non_zero = [value for value in values if value]

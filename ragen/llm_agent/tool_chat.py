@@ -9,18 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
-from ragen.env.tools import TOOL_CALL, Tool, ToolCall
+from ragen.env.tools import TOOL_CALL, Tool, ToolCall, one_text
 from ragen.errors import ChatTemplateError
 from ragen.types import Message
 
 RESULT, CALL, NEXT = "earlier result 7D", "earlier call 7E", "another question 7F"
 RESPONSE = ("<tool_response>\n", "\n</tool_response>")
 """Around a result in a user message."""
-PROBE = Tool(
-    name="probe_7G",
-    description="Nothing.",
-    parameters={"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]},
-)
+PROBE = Tool(name="probe_7G", description="Nothing.", parameters=one_text("text"))
 
 Frame = tuple[str, str]
 """The text between a reply and a message, and between that message and the next reply."""
