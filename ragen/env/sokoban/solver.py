@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import lru_cache
 
-from ragen.env.bits import Move, flood, moved, moves, moves_by_action, shortest_walk
+from ragen.env.bits import Move, flood, moved, moves, moves_by_action, shortest_walk, singles
 from ragen.env.sokoban.room import Level
 
 ACTIONS = {1: "Up", 2: "Down", 3: "Left", 4: "Right"}
@@ -70,10 +70,7 @@ def search(level: Level, max_states: int = MAX_STATES) -> Search:
             for action, (left, right) in by_action.items():
                 # The cell behind the box must be free and live; seen from the player it is two steps ahead.
                 ahead = boxes & ((free & live) << right >> left)
-                spots = reached & (ahead << right >> left)
-                while spots:
-                    spot = spots & -spots
-                    spots ^= spot
+                for spot in singles(reached & (ahead << right >> left)):
                     box = spot << left >> right
                     after = (boxes ^ box | box << left >> right, box)
                     if after in came_from:
