@@ -62,7 +62,6 @@ class Gymnasium(TextEnv):
         self.env = make_gymnasium(self.config.env_id, self.config.env_kwargs)
         self.check_actions()
         self.rule = self.success_rule()
-        self.is_done, self.total = False, 0.0
         self.reset(seed=0)
 
     def check_actions(self) -> None:

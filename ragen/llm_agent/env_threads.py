@@ -13,6 +13,7 @@ import time
 import weakref
 from collections.abc import Callable
 from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import dataclass, field
 from queue import Empty, SimpleQueue
 from typing import Any, Generic, TypeVar
@@ -159,11 +160,9 @@ class CallThreads:
 
 def _stop(jobs: Jobs, is_closed: threading.Event, num_threads: int) -> None:
     is_closed.set()
-    try:
+    with suppress(Empty):
         while True:
             jobs.get_nowait()
-    except Empty:
-        pass
     for _ in range(num_threads):
         jobs.put(None)
 
