@@ -6,6 +6,7 @@ import dataclasses
 from abc import abstractmethod
 from collections.abc import Mapping
 from functools import cached_property
+from importlib import import_module
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from ragen.config.bounds import Bound
@@ -33,6 +34,8 @@ class BoardEnv(StartedEnv, Env):
     """
 
     action_names: ClassVar[dict[int, str]]
+    picture: ClassVar[str]
+    """Module with the TILES; NumPy is loaded with it."""
 
     num_rows = num_columns = 0
 
@@ -57,9 +60,9 @@ class BoardEnv(StartedEnv, Env):
     def listed(self) -> dict[str, int]:
         """Heading -> set of cells, for an observation in coordinates."""
 
-    @abstractmethod
     def tiles(self) -> Mapping[str, np.ndarray]:
         """Kind of cell -> its picture."""
+        return import_module(self.picture).TILES
 
     @property
     def actions(self) -> dict[int, str]:

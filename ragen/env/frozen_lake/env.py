@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 from ragen.config.bounds import Share, number
 from ragen.env.base import StepResult, step_info
@@ -13,9 +12,6 @@ from ragen.env.bits import moved, to_row_col
 from ragen.env.board import DISTINCT, BoardEnv, ObservationFormat, Symbol, offset_in_words
 from ragen.env.frozen_lake.lake import ACTIONS, Lake, generate_lake, solve
 from ragen.seeding import Rng
-
-if TYPE_CHECKING:
-    import numpy as np
 
 SIDEWAYS = {1: (2, 4), 2: (1, 3), 3: (2, 4), 4: (1, 3)}
 """Action id -> the two actions at right angles to it."""
@@ -56,6 +52,7 @@ class FrozenLakeEnv(BoardEnv):
 
     config_class = FrozenLakeConfig
     action_names = ACTIONS
+    picture = "ragen.env.frozen_lake.picture"
 
     def reset(self, seed: int, member: int = 0) -> str:
         """Start a new episode: the lake follows from `seed`, the slips from `seed` and `member`."""
@@ -110,11 +107,6 @@ class FrozenLakeEnv(BoardEnv):
         player = self.kind(self.player).replace("_", " ").capitalize()
         lake = self.lake
         return {"Start": lake.start, "Goal": lake.goal, player: self.player, "Holes": self.board & ~lake.ice}
-
-    def tiles(self) -> Mapping[str, np.ndarray]:
-        from ragen.env.frozen_lake.picture import TILES
-
-        return TILES
 
     def level_content(self) -> str:
         """The lake, however it is shown."""

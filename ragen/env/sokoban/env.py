@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 from ragen.config.bounds import Count, number
 from ragen.env.base import StepResult, step_info
@@ -17,9 +16,6 @@ from ragen.env.sokoban.solver import ACTIONS, MAX_STATES, Search, first_push, se
 from ragen.env.sokoban.xsb import Split, content_hash, read_levels
 from ragen.errors import ConfigError
 from ragen.seeding import fixed_hash
-
-if TYPE_CHECKING:
-    import numpy as np
 
 logger = logging.getLogger(__name__)
 
@@ -95,6 +91,7 @@ class SokobanEnv(BoardEnv):
 
     config_class = SokobanConfig
     action_names = ACTIONS
+    picture = "ragen.env.sokoban.picture"
 
     @cached_property
     def levels(self) -> tuple[Level, ...]:
@@ -183,11 +180,6 @@ class SokobanEnv(BoardEnv):
             "Player": self.player & ~targets,
             "Player on target": self.player & targets,
         }
-
-    def tiles(self) -> Mapping[str, np.ndarray]:
-        from ragen.env.sokoban.picture import TILES
-
-        return TILES
 
     def level_content(self) -> str:
         """The room; coordinates do not show its walls."""
