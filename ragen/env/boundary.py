@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import traceback
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -239,14 +240,10 @@ def as_reward(value: Any) -> float:
 
 
 def as_flag(value: Any) -> bool:
-    expected = "expected True or False"
-    try:
-        number = as_number(value)
-    except ValueError as error:
-        raise ValueError(expected) from error
-    if number not in (0, 1):
-        raise ValueError(expected)
-    return number == 1
+    with suppress(ValueError):
+        if (number := as_number(value)) in (0, 1):
+            return number == 1
+    raise ValueError("expected True or False")
 
 
 def as_info(value: Any) -> dict[str, float]:
