@@ -67,7 +67,7 @@ class Chat:
             self.forced_prefix = (f"{THINK[1]}\n\n" if does_open else lead) + forced_prefix
             self.opened_prefix = forced_prefix
         tools = ToolChat(
-            self.render,
+            self.render_if_possible,
             self._first_messages(SYSTEM, USER),
             user_frame=(self._after_reply, self._before_reply),
             to_earlier=lambda before: before.removesuffix(opened) + lead,
@@ -198,15 +198,20 @@ class Chat:
                 "Use a template that alternates user and assistant messages."
             ) from error
 
+    def render_if_possible(
+        self, messages: list[Message], *, add_generation_prompt: bool = True, tools: Sequence[Any] = ()
+    ) -> str:
+        """The same; empty where the template refuses the conversation."""
+        try:
+            return self.render(messages, add_generation_prompt=add_generation_prompt, tools=tools)
+        except ChatTemplateError:
+            return ""
+
     def _no_role_reason(self, *, is_growing: bool) -> str:
         """Why the system text goes into the first user message; empty where the template has a system role."""
         messages = [{"role": "system", "content": REPLY}, {"role": "user", "content": USER}]
-        try:
-            has_role = REPLY in self.render(messages, add_generation_prompt=True)
-        except Exception:
-            # Templates refuse by raising whatever Jinja gives them; folding the text into the user turn is safe.
-            has_role = False
-        if not has_role:
+        # Where the template refuses, folding the text into the user turn is safe.
+        if REPLY not in self.render_if_possible(messages):
             return "This chat template has no system role; the system text stands in the first user message."
         if is_growing and self._moves_system_text(messages):
             return "This chat template shows the system text in the last user message only; here it stays in the first."
@@ -215,18 +220,13 @@ class Chat:
     def _moves_system_text(self, messages: list[Message]) -> bool:
         """Mistral's templates show the system text before the newest question, so that it moves with every turn."""
         later = [{"role": "assistant", "content": "yes"}, {"role": "user", "content": NEXT_USER}]
-        try:
-            return REPLY not in self.render([*messages, *later], add_generation_prompt=True).partition(USER)[0]
-        except ChatTemplateError:
-            return False  # taking it apart says what is wrong
+        text = self.render_if_possible([*messages, *later])
+        return bool(text) and REPLY not in text.partition(USER)[0]  # if it is refused, taking it apart says why
 
     def _end_of_reply(self) -> str:
         """The text behind a last reply, empty where the template does not show one."""
         messages = [*self._first_messages(SYSTEM, USER), {"role": "assistant", "content": REPLY}]
-        try:
-            return self.render(messages, add_generation_prompt=False).partition(REPLY)[2]
-        except ChatTemplateError:
-            return ""
+        return self.render_if_possible(messages, add_generation_prompt=False).partition(REPLY)[2]
 
     def _take_apart(self) -> tuple[str, str, str]:
         """The text between a reply and the next user message, and between that message and the next reply.
