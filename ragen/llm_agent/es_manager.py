@@ -301,16 +301,12 @@ class EsManager:
         self.num_groups = env_set.env_groups
         self.seats: list[Seat] = []
         self._calls: dict[str, TagCalls] = {}
-        group_id = 0
         for tag, num_groups in zip(env_set.env_configs.tags, env_set.env_configs.n_groups, strict=True):
             spec = custom_envs[tag]
             calls = self._calls.setdefault(tag, TagCalls(tag, spec))
-            envs = iter(make_envs(calls, num_groups * self.group_size))
-            for _ in range(num_groups):
-                for member in range(self.group_size):
-                    seat = Seat(tag=tag, spec=spec, calls=calls, env=next(envs), group_id=group_id, member=member)
-                    self.seats.append(seat)
-                group_id += 1
+            for env in make_envs(calls, num_groups * self.group_size):
+                group_id, member = divmod(len(self.seats), self.group_size)
+                self.seats.append(Seat(tag=tag, spec=spec, calls=calls, env=env, group_id=group_id, member=member))
 
     @property
     def env_types(self) -> list[str]:
