@@ -108,7 +108,7 @@ class Chat:
             return self.render(messages, add_generation_prompt=True, tools=shown) + self.forced_prefix
 
         frame = f"start {[tool.name for tool in tools]}"
-        return self._remembered((frame, system, user, repr(schemas)), lambda: self._encode_safely(frame, to_text))
+        return self._encode_safely((system, user, repr(schemas)), frame, to_text)
 
     def append(self, reply_ids: Sequence[int], message: str, role: str = "user") -> list[int]:
         """Ids that follow a reply: its end marker unless it was sampled, the next message, header, prefix."""
@@ -117,9 +117,8 @@ class Chat:
         # Llama-2 style templates put a space before the end marker; a model that ended by itself wrote its own.
         after_reply = frame[0].lstrip() if is_ended else frame[0]
         before_reply = frame[1] + self.forced_prefix
-        ids = self._remembered(
-            (role, is_ended, message),
-            lambda: self._encode_safely(after_reply, lambda clean: after_reply + clean(message) + before_reply),
+        ids = self._encode_safely(
+            (role, is_ended, message), after_reply, lambda clean: after_reply + clean(message) + before_reply
         )
         return ids[1:] if is_ended else ids
 
@@ -148,29 +147,29 @@ class Chat:
         text = text.encode("utf-8", "replace").decode("utf-8")  # tokenizers refuse lone surrogates
         return self._markers.broken(text).strip()
 
-    def _remembered(self, key: Hashable, encode: Callable[[], list[int]]) -> list[int]:
-        """The ids that `encode` gave for the key before, or gives now; the list is the caller's own."""
-        if key not in self._known:
-            ids = encode()
-            if self._num_known + len(ids) > MAX_KNOWN:
-                self._known.clear()
-                self._num_known = 0
-            self._known[key] = ids
-            self._num_known += len(ids)
-        return list(self._known[key])
-
-    def _encode_safely(self, frame: str, to_text: Callable[[Callable[[str], str]], str]) -> list[int]:
+    def _encode_safely(
+        self, messages: Hashable, frame: str, to_text: Callable[[Callable[[str], str]], str]
+    ) -> list[int]:
         """Ids of a text that holds messages, with exactly the markers of its frame, by count of their ids.
 
+        They are remembered; the list is the caller's own.
         Texts are compared before a tokenizer normalises them; should one find a marker there all the same, the
         messages lose every character a marker could be made of.
         """
+        key = messages, frame
+        if key in self._known:
+            return list(self._known[key])
         if frame not in self._num_markers:
             self._num_markers[frame] = self._count_markers(self._encode(to_text(lambda _: USER)))
         ids = self._encode(to_text(self._clean))
         if self._count_markers(ids) != self._num_markers[frame]:
             ids = self._encode(to_text(lambda text: plain_words(self._clean(text))))
-        return ids
+        if self._num_known + len(ids) > MAX_KNOWN:
+            self._known.clear()
+            self._num_known = 0
+        self._known[key] = ids
+        self._num_known += len(ids)
+        return list(ids)
 
     def _count_markers(self, ids: Sequence[int]) -> int:
         return sum(index in self._marker_ids for index in ids)
