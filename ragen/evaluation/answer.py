@@ -174,8 +174,7 @@ def main(argv: Sequence[str]) -> None:
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # what libraries print is no answer
 
     def write(record: Fields) -> None:
-        out.write(json.dumps(record) + "\n")
-        out.flush()
+        print(json.dumps(record), file=out, flush=True)
 
     lines, answer = lines_until_end(sys.stdin), Answerer(argv[0])
     import ragen.engine.native.build  # noqa: F401 - torch takes seconds, and nobody waits yet

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -27,16 +28,14 @@ def show_episodes(
     png: Path | None,
 ) -> None:
     """Print the first episodes that match; with `png`, draw a picture per turn into that folder, too."""
-    shown = 0
-    for name, episode in select(path, policy=policy, rollout=rollout, status=status, seed=seed, member=member):
-        if shown == limit:
-            break
-        shown += 1
+    is_empty = True
+    found = select(path, policy=policy, rollout=rollout, status=status, seed=seed, member=member)
+    for name, episode in islice(found, limit):
+        is_empty = False
         print(to_text(episode, name))
-        if png:
-            for picture in write_pictures(episode, path, png, name):
-                print(f"wrote {picture}")
-    if not shown:
+        for picture in write_pictures(episode, path, png, name) if png else ():
+            print(f"wrote {picture}")
+    if is_empty:
         print("No episode matches.")
 
 
