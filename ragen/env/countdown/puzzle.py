@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import combinations
 
 from ragen.errors import ConfigError
 from ragen.seeding import Rng
@@ -96,12 +97,11 @@ def solve(puzzle: Puzzle) -> Term | None:
         key = tuple(sorted(term.value for term in terms))
         if key in dead:
             return None
-        for index, first in enumerate(terms):
-            for other in range(index + 1, len(terms)):
-                rest = terms[:index] + terms[index + 1 : other] + terms[other + 1 :]
-                for result in results(first, terms[other]):
-                    if found := search((*rest, result)):
-                        return found
+        for first, second in combinations(range(len(terms)), 2):
+            rest = terms[:first] + terms[first + 1 : second] + terms[second + 1 :]
+            for result in results(terms[first], terms[second]):
+                if found := search((*rest, result)):
+                    return found
         dead.add(key)
         return None
 

@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import chain, islice
 from typing import Annotated, Literal
 
 from ragen.config.bounds import Count
@@ -186,14 +187,9 @@ class SudokuEnv(AttemptsEnv):
         """Why the next digits are what they are, or which digit is wrong."""
         if self.is_solved:
             return ""
-        wrong = [f"{self.spell(cell, self.board[cell])} is wrong" for cell in self.mistakes()]
-        per_answer = self.config.placements
-        reasons = []
-        for found in self.deductions():
-            if len(wrong) + len(reasons) >= per_answer:
-                break
-            reasons.append(f"{self.spell(found.cell, found.digit)[:-2]} {found.reason}")
-        return f"{', '.join([*wrong, *reasons][:per_answer])}."
+        wrong = (f"{self.spell(cell, self.board[cell])} is wrong" for cell in self.mistakes())
+        reasons = (f"{self.spell(found.cell, found.digit)[:-2]} {found.reason}" for found in self.deductions())
+        return f"{', '.join(islice(chain(wrong, reasons), self.config.placements))}."
 
 
 def with_digit(board: Board, cell: int, digit: int) -> Board:
