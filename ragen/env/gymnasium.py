@@ -142,10 +142,9 @@ class Gymnasium(TextEnv):
 
     def notes(self) -> str:
         """The description given in the config; MiniGrid's symbols."""
-        own = [minigrid.NOTES, *([minigrid.AGENT_NOTES] if self.config.view == "agent" else [])]
-        return "\n".join(
-            [*(own if self.is_minigrid else []), *([self.config.description] * bool(self.config.description))]
-        )
+        notes = [minigrid.NOTES] if self.is_minigrid else []
+        notes += [minigrid.AGENT_NOTES] if self.is_minigrid and self.config.view == "agent" else []
+        return "\n".join(filter(None, [*notes, self.config.description]))
 
     def render_rgb(self) -> np.ndarray | None:
         """The environment's own picture, where env_kwargs holds render_mode: rgb_array."""

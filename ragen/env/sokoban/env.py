@@ -62,9 +62,8 @@ class SokobanConfig:
 
     def __post_init__(self) -> None:
         if self.levels_file is not None:
-            read_levels(
-                self.levels_file, self.split
-            )  # a wrong file is refused where options are, before a model is loaded
+            # A wrong file is refused where options are, before a model is loaded.
+            read_levels(self.levels_file, self.split)
         elif self.split != "all":
             raise ConfigError(
                 f"sokoban.split is {self.split!r}, which chooses from a file of levels. Set levels_file, or split: all."
