@@ -316,13 +316,12 @@ class EsManager:
         """Put the environments on the levels of their groups and return the seats; those of a group without a level
         are left out."""
         playing: list[tuple[Seat, int]] = []
+        works: dict[TagCalls, list[Work[tuple[TextEnv, EpisodeStart]]]] = {calls: [] for calls in self._calls.values()}
         for seat in self.seats:
             if (level := levels[seat.group_id]) is not None:
                 seat.member = level.visit * self.group_size + seat.member % self.group_size
                 playing.append((seat, level.seed))
-        works: dict[TagCalls, list[Work[tuple[TextEnv, EpisodeStart]]]] = {calls: [] for calls in self._calls.values()}
-        for seat, seed in playing:
-            works[seat.calls].append(seat.starting(seed))
+                works[seat.calls].append(seat.starting(level.seed))
         # Tags with several threads first: they work while the others are waited for.
         futures = {calls: [calls.submit(work) for work in works[calls]] for calls in works if calls.is_parallel}
         started = {calls: iter(calls.run(works[calls])) for calls in works if not calls.is_parallel}
