@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Annotated
 
@@ -38,9 +38,7 @@ class FrozenLakeConfig:
     is_slippery: Annotated[bool, "Moves may slip sideways; False makes every move go as intended."] = True
     success_rate: Annotated[Share, "Probability that a move on slippery ice goes as intended."] = 0.8
     observation_format: ObservationFormat = "grid"
-    symbols: Annotated[FrozenLakeSymbols, "The character of each kind of cell.", DISTINCT] = field(
-        default_factory=FrozenLakeSymbols
-    )
+    symbols: Annotated[FrozenLakeSymbols, "The character of each kind of cell.", DISTINCT] = FrozenLakeSymbols()
 
 
 # The members of a group are reset one after the other on the same level.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from typing import Annotated
 
@@ -56,9 +56,7 @@ class SokobanConfig:
     split: Annotated[Split, "Levels of the file: all, a fifth of them to test on, or the others to train on."] = "all"
     solver_states: Annotated[Count, "States after which the solver gives up a level."] = MAX_STATES
     observation_format: ObservationFormat = "grid"
-    symbols: Annotated[SokobanSymbols, "The character of each kind of cell.", DISTINCT] = field(
-        default_factory=SokobanSymbols
-    )
+    symbols: Annotated[SokobanSymbols, "The character of each kind of cell.", DISTINCT] = SokobanSymbols()
 
     def __post_init__(self) -> None:
         if self.levels_file is not None:
