@@ -8,7 +8,6 @@ import os
 import platform
 import shutil
 import sys
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -227,10 +226,7 @@ def to_text(report: Report) -> str:
 
 def piece_lines(piece: Piece, width: int) -> list[str]:
     if not piece.problem:
-        return [f"  ok {piece.name:<{width}}  {piece.versions.get(piece.name) or versions_text(piece.versions)}"]
+        versions = (name if version == "fetched" else f"{name} {version}" for name, version in piece.versions.items())
+        return [f"  ok {piece.name:<{width}}  {piece.versions.get(piece.name) or ', '.join(versions)}"]
     gives = f"  ({piece.gives})" if piece.gives else ""
     return [f"  -- {piece.name:<{width}}  {piece.problem}{gives}", f"     {'':<{width}}  Run: {piece.command}"]
-
-
-def versions_text(versions: Mapping[str, str | None]) -> str:
-    return ", ".join(name if version == "fetched" else f"{name} {version}" for name, version in versions.items())

@@ -26,11 +26,7 @@ TEXTS = ("text", "message", "prompt", "observation", "response", "content", "ech
 ENDS = {"terminated", "truncated"}
 
 
-def is_address(url: str) -> bool:
-    return urlsplit(url).scheme in SCHEMES and bool(urlsplit(url).netloc)
-
-
-ADDRESS = Bound(is_address, "Write http://HOST:PORT.")
+ADDRESS = Bound(lambda url: urlsplit(url).scheme in SCHEMES and urlsplit(url).netloc != "", "Write http://HOST:PORT.")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
