@@ -6,6 +6,8 @@ import random
 from threading import Lock
 from typing import Any
 
+import numpy as np
+
 _TURN = Lock()
 """Held while a foreign environment draws: another thread would draw from the same generators."""
 
@@ -17,8 +19,6 @@ class OwnRandom:
     """
 
     def __init__(self, seed: int) -> None:
-        import numpy as np
-
         self.state: tuple[Any, Any] = random.Random(seed).getstate(), np.random.RandomState(seed % 2**32).get_state()
 
     def __enter__(self) -> None:
@@ -31,8 +31,6 @@ class OwnRandom:
 
     @staticmethod
     def _exchange(state: tuple[Any, Any]) -> tuple[Any, Any]:
-        import numpy as np
-
         before = random.getstate(), np.random.get_state()
         random.setstate(state[0])
         np.random.set_state(state[1])

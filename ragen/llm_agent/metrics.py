@@ -20,13 +20,12 @@ def episode_metrics(episode: Episode) -> Metrics:
             if key != "success":
                 sums[key] += value
     metrics |= {key: total / len(episode.turns) for key, total in sums.items()}
-    metrics |= {
+    return metrics | {
         "reward": episode.reward,
         "score": episode.score,
         "penalty": episode.penalty,
         "num_turns": float(len(episode.turns)),
     }
-    return metrics
 
 
 def rollout_metrics(episodes: Sequence[Episode]) -> Metrics:
