@@ -85,10 +85,8 @@ class Session:
         result: StepResult = boundary.step(self.env, self.action(text))
         self.num_steps += 1
         self.is_over = result.is_done
-        ends = {"terminated": result.terminated, "truncated": result.truncated}
-        return answer(
-            result.observation, reward=result.reward, is_done=result.is_done, metadata={**result.info, **ends}
-        )
+        metadata = result.info | {"terminated": result.terminated, "truncated": result.truncated}
+        return answer(result.observation, reward=result.reward, is_done=result.is_done, metadata=metadata)
 
     def action(self, text: str) -> Any:
         """The text itself, or the id of the action that it names; an unknown name is an id that no action has."""
