@@ -92,12 +92,8 @@ def examine() -> Report:
     torch_facts, torch_problem = look_at_torch()
     if torch_problem and not core["torch"].problem:
         core["torch"].problem, core["torch"].command = torch_problem, "pip install --force-reinstall torch"
-    return Report(
-        machine=machine_facts() | torch_facts,
-        core=[python_piece(), *core.values()],
-        extras=list(map(extra_piece, EXTRAS)),
-        tools=tools(),
-    )
+    machine, pieces = machine_facts() | torch_facts, [python_piece(), *core.values()]
+    return Report(machine=machine, core=pieces, extras=list(map(extra_piece, EXTRAS)), tools=tools())
 
 
 def declared_ranges() -> dict[str, Any]:
