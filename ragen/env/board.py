@@ -74,9 +74,8 @@ class BoardEnv(StartedEnv, Env):
         if self.config.observation_format == "grid":
             return grid
         lines = [f"Board: {self.num_rows} rows, {self.num_columns} columns"]
-        for heading, cells in self.listed().items():
-            if cells:
-                lines.append(f"{heading}: {', '.join(map(str, row_cols(cells, self.stride)))}")
+        listed = {heading: row_cols(cells, self.stride) for heading, cells in self.listed().items() if cells}
+        lines += [f"{heading}: {', '.join(map(str, cells))}" for heading, cells in listed.items()]
         return "\n".join(lines if self.config.observation_format == "coord" else [*lines, "Grid:", grid])
 
     def notes(self) -> str:
