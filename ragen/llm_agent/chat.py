@@ -95,8 +95,7 @@ class Chat:
 
     @property
     def stop_token_ids(self) -> tuple[int, ...]:
-        ids = {self.end_of_turn_id, self.tokenizer.eos_token_id} - {None}
-        return tuple(sorted(ids))
+        return tuple(sorted({self.end_of_turn_id, self.tokenizer.eos_token_id} - {None}))
 
     def start(self, system: str, user: str, tools: Sequence[Tool] = ()) -> list[int]:
         """Ids of the first prompt: system message, first user message, header of the reply, forced prefix."""
