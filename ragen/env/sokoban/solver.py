@@ -25,8 +25,6 @@ class Search:
 
     actions: tuple[int, ...] | None
     """Action ids of a shortest solution; None where there is none, or none was found."""
-    num_states: int
-    """States visited."""
     is_cut: bool = False
     """It gave up at its limit: whether there is a solution is not known."""
 
@@ -47,7 +45,7 @@ def search(level: Level, max_states: int = MAX_STATES) -> Search:
     """Look for a shortest solution. The limit counts states and not seconds, so every machine finds the same."""
     live = live_cells(level)
     if level.boxes & ~live:
-        return Search(None, 0)
+        return Search(None)
     by_action = moves_by_action(ACTIONS, level.columns)
     start = (level.boxes, level.player)
     # A node: the state after a push, the state before it, the action that pushed.
@@ -61,9 +59,9 @@ def search(level: Level, max_states: int = MAX_STATES) -> Search:
             came_from[state] = before, pushed
             boxes, player = state
             if boxes == level.targets:
-                return Search(trace(level, state, came_from, by_action), len(came_from))
+                return Search(trace(level, state, came_from, by_action))
             if len(came_from) > max_states:
-                return Search(None, len(came_from), is_cut=True)
+                return Search(None, is_cut=True)
 
             free = level.floor & ~boxes
             layers, reached = flood(player, free, level.columns)
@@ -81,7 +79,7 @@ def search(level: Level, max_states: int = MAX_STATES) -> Search:
                     while len(queue) <= cost:
                         queue.append([])
                     queue[cost].append((after, state, action))
-    return Search(None, len(came_from))
+    return Search(None)
 
 
 def trace(
