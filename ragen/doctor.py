@@ -8,7 +8,6 @@ import os
 import platform
 import shutil
 import sys
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -68,10 +67,6 @@ class Piece:
     command: str = ""
     """How to get it."""
 
-    @property
-    def is_there(self) -> bool:
-        return not self.problem
-
 
 @dataclass(kw_only=True, slots=True)
 class Report:
@@ -85,7 +80,7 @@ class Report:
     @property
     def is_healthy(self) -> bool:
         """The core can run; extras may be missing."""
-        return all(piece.is_there for piece in self.core)
+        return not any(piece.problem for piece in self.core)
 
     def to_json(self) -> dict[str, Any]:
         return {"is_healthy": self.is_healthy, **asdict(self)}
@@ -93,14 +88,12 @@ class Report:
 
 def examine() -> Report:
     """Look at everything; torch is imported, which takes seconds."""
-    core = [python_piece(), *(core_piece(name) for name in CORE)]
+    core = {name: core_piece(name) for name in CORE}
     torch_facts, torch_problem = look_at_torch()
-    for piece in core:
-        if piece.name == "torch" and torch_problem and not piece.problem:
-            piece.problem, piece.command = torch_problem, "pip install --force-reinstall torch"
-    return Report(
-        machine=machine_facts() | torch_facts, core=core, extras=list(map(extra_piece, EXTRAS)), tools=tools()
-    )
+    if torch_problem and not core["torch"].problem:
+        core["torch"].problem, core["torch"].command = torch_problem, "pip install --force-reinstall torch"
+    machine, pieces = machine_facts() | torch_facts, [python_piece(), *core.values()]
+    return Report(machine=machine, core=pieces, extras=list(map(extra_piece, EXTRAS)), tools=tools())
 
 
 def declared_ranges() -> dict[str, Any]:
@@ -189,20 +182,19 @@ def machine_facts() -> dict[str, str]:
 def look_at_torch() -> tuple[dict[str, str], str]:
     """Facts of torch and of the GPUs it sees, and why it cannot be imported; empty where it can."""
     listed = [f"{name}, {memory} MiB" for name, memory in query_gpus("name,memory.total")]
+    facts = {"GPU": "; ".join(listed) or "none"}
     if importlib.util.find_spec("torch") is None:
-        return {"GPU": "; ".join(listed) or "none"}, ""
+        return facts, ""
     try:
         import torch
 
-        facts = {"torch threads": str(torch.get_num_threads())}
+        num_threads = torch.get_num_threads()
         count = torch.cuda.device_count() if torch.cuda.is_available() else 0
         seen = [torch.cuda.get_device_name(index) for index in range(count)]
     except Exception as error:  # a broken library raises what it likes
-        return {"GPU": "; ".join(listed) or "none"}, f"cannot be imported: {' '.join(str(error).split())[:300]}"
+        return facts, f"cannot be imported: {' '.join(str(error).split())[:300]}"
     build = f"CUDA {torch.version.cuda}" if torch.version.cuda else "CPU build"
-    facts["torch build"] = build
-    facts["GPU"] = gpu_fact(seen, listed, build)
-    return facts, ""
+    return {"torch threads": str(num_threads), "torch build": build, "GPU": gpu_fact(seen, listed, build)}, ""
 
 
 def gpu_fact(seen: list[str], listed: list[str], build: str) -> str:
@@ -229,13 +221,8 @@ def to_text(report: Report) -> str:
 
 
 def piece_lines(piece: Piece, width: int) -> list[str]:
-    state = "ok" if piece.is_there else "--"
+    if not piece.problem:
+        versions = (name if version == "fetched" else f"{name} {version}" for name, version in piece.versions.items())
+        return [f"  ok {piece.name:<{width}}  {piece.versions.get(piece.name) or ', '.join(versions)}"]
     gives = f"  ({piece.gives})" if piece.gives else ""
-    if piece.is_there:
-        found = piece.versions.get(piece.name) or versions_text(piece.versions)
-        return [f"  {state} {piece.name:<{width}}  {found}"]
-    return [f"  {state} {piece.name:<{width}}  {piece.problem}{gives}", f"     {'':<{width}}  Run: {piece.command}"]
-
-
-def versions_text(versions: Mapping[str, str | None]) -> str:
-    return ", ".join(name if version == "fetched" else f"{name} {version}" for name, version in versions.items())
+    return [f"  -- {piece.name:<{width}}  {piece.problem}{gives}", f"     {'':<{width}}  Run: {piece.command}"]

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ragen.env.sokoban.room import Level, generate_level
-from ragen.env.sokoban.solver import solve
+from ragen.env.sokoban.solver import search
 from ragen.env.sokoban.xsb import Block, to_level, to_text
 from ragen.seeding import Rng
 
@@ -27,7 +27,7 @@ def draw_levels() -> Iterator[Level]:
         num_boxes = 1 if rng.random() < 0.7 else 2
         drawn = generate_level(rows, columns, num_boxes=num_boxes, search_depth=MOST_MOVES, seed=seed)
         level = to_level(Block(1, tuple(to_text(drawn).split("\n"))), "drawn")  # without the walls that nobody meets
-        if level not in seen and FEWEST_MOVES <= len(solve(level) or ()) <= MOST_MOVES:
+        if level not in seen and FEWEST_MOVES <= len(search(level).actions or ()) <= MOST_MOVES:
             seen.add(level)
             yield level
 

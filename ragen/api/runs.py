@@ -72,29 +72,27 @@ class Run:
 
     def turns(self, rollout: str = "", *, step: int | None = None) -> list[Record]:
         """A record per turn of the saved episodes: what the model saw, thought, said and got. Arguments as above."""
-        records = []
-        for name, at, index, episode in self._read(rollout, step):
-            for number, turn in enumerate(episode.turns, start=1):
-                records.append(
-                    {
-                        "rollout": name,
-                        "step": at,
-                        "index": index,
-                        "tag": episode.tag,
-                        "seed": episode.seed,
-                        "turn": number,
-                        "observation": turn.observation,
-                        "user": turn.user,
-                        "text": turn.text,
-                        "thought": turn.thought,
-                        "actions": " || ".join(turn.actions),
-                        "reward": turn.reward,
-                        "penalty": turn.penalty,
-                        "num_tokens": len(turn.response_ids),
-                        **{f"info/{key}": value for key, value in turn.info.items()},
-                    }
-                )
-        return records
+        return [
+            {
+                "rollout": name,
+                "step": at,
+                "index": index,
+                "tag": episode.tag,
+                "seed": episode.seed,
+                "turn": number,
+                "observation": turn.observation,
+                "user": turn.user,
+                "text": turn.text,
+                "thought": turn.thought,
+                "actions": " || ".join(turn.actions),
+                "reward": turn.reward,
+                "penalty": turn.penalty,
+                "num_tokens": len(turn.response_ids),
+                **{f"info/{key}": value for key, value in turn.info.items()},
+            }
+            for name, at, index, episode in self._read(rollout, step)
+            for number, turn in enumerate(episode.turns, start=1)
+        ]
 
     def _read(self, rollout: str, step: int | None) -> Iterator[tuple[str, int | None, int, Episode]]:
         for file in episode_files(self.path):

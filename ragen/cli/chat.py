@@ -4,7 +4,6 @@ Tested in tests/evaluation/test_talk.py.
 """
 
 import argparse
-import math
 from collections.abc import Sequence
 
 from ragen.config.arguments import positive, share
@@ -29,6 +28,6 @@ def main(argv: Sequence[str]) -> int:
 
 def temperature(text: str) -> float:
     value = float(text)
-    if not (math.isfinite(value) and 0 <= value <= 100):
+    if not 0 <= value <= 100:
         raise argparse.ArgumentTypeError(f"{text} is no number from 0 to 100")
     return value

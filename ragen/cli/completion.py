@@ -32,6 +32,7 @@ def main(argv: Sequence[str]) -> None:
     )
     parser.add_argument("shell", choices=INSTALL)
     shell = parser.parse_args(argv).shell
+    os.environ["COLUMNS"] = "1000"  # lines of help that do not wrap
     words, options = words_of_commands()
     write = {"bash": bash_script, "zsh": zsh_script, "fish": fish_script}[shell]
     print(write(words, options, config_names(), config_keys()))
@@ -52,21 +53,10 @@ def words_of_commands() -> tuple[dict[str, list[str]], dict[str, list[str]]]:
 
 
 def help_of(*command: str) -> str:
-    """What `ragen COMMAND --help` prints, in wide lines."""
-    out, columns = io.StringIO(), os.environ.get("COLUMNS")
-    os.environ["COLUMNS"] = "1000"
-    try:
-        with (
-            contextlib.redirect_stdout(out),
-            contextlib.redirect_stderr(io.StringIO()),
-            contextlib.suppress(SystemExit),
-        ):
-            ragen([*command, "--help"])
-    finally:
-        if columns is None:
-            del os.environ["COLUMNS"]
-        else:
-            os.environ["COLUMNS"] = columns
+    """What `ragen COMMAND --help` prints."""
+    out = io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(io.StringIO()), contextlib.suppress(SystemExit):
+        ragen([*command, "--help"])
     return out.getvalue()
 
 
@@ -119,7 +109,7 @@ complete -o filenames -F _ragen ragen"""
 
 def zsh_script(words: dict[str, list[str]], options: dict[str, list[str]], configs: list[str], keys: list[str]) -> str:
     cases = "\n".join(
-        f"        {command}) words=({' '.join([*words[command], *options[command]])});;" for command in words
+        f"        {command}) words_here=({' '.join([*words[command], *options[command]])});;" for command in words
     )
     described = "\n".join(f"        {quoted(f'{word}:{command.sentence}')}" for word, command in COMMANDS.items())
     return f"""#compdef ragen
@@ -139,7 +129,7 @@ _ragen() {{
     fi
     words_here=()
     case "$command" in
-{cases.replace("words=(", "words_here=(")}
+{cases}
     esac
     compadd -- $words_here
     if (( ${{words_here[(I)--config-name]}} )); then

@@ -5,6 +5,7 @@ A TextEnv is given the text of an answer; an Env, its simpler case, the id of an
 
 board.py, bits.py, picture.py   boards of cells: FrozenLake and Sokoban
 arms.py                         one pull of a named arm: the two bandits
+attempts.py                     tasks with several answers: Countdown, Sudoku, guess the number, reasoning-gym
 arithmetic.py                   expressions that a model wrote, walked and never evaluated: Countdown, the calculator
 gymnasium.py, success_rule.py   Gymnasium environments, and minigrid.py for MiniGrid's boards
 reasoning_gym, textarena,

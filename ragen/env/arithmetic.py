@@ -83,8 +83,3 @@ def numbers(node: ast.expr) -> Iterator[int]:
             if type(part.value) is not int:
                 raise Refused(f"{part.value} is not a whole number")
             yield part.value
-
-
-def show(value: Fraction) -> str:
-    """Fraction(7, 2) -> "7/2" """
-    return str(value)

@@ -129,7 +129,7 @@ class TextEnv(ABC):
         return ""
 
     def solve(self) -> list[Any] | None:
-        """Actions (texts) of a shortest solution from the current state; None where there is none or no solver."""
+        """Ids or texts of the actions of a shortest solution from here; None where there is none or no solver."""
         return None
 
     def hint(self) -> str:
@@ -164,7 +164,3 @@ class Env(TextEnv):
     @abstractmethod
     def actions(self) -> dict[int, str]:
         """Action id -> name, for the current level. Names are unique without regard to case."""
-
-    def solve(self) -> list[int] | None:
-        """Action ids of a shortest solution from the current state; None where there is none or no solver."""
-        return None

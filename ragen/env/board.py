@@ -5,10 +5,12 @@ from __future__ import annotations
 import dataclasses
 from abc import abstractmethod
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from functools import cached_property
+from importlib import import_module
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from ragen.config.bounds import Bound
-from ragen.env.base import Env
+from ragen.env.base import Env, StartedEnv
 from ragen.env.bits import moves_by_action, row_cols
 
 if TYPE_CHECKING:
@@ -25,24 +27,30 @@ DISTINCT = Bound(
 RowCol = tuple[int, int]  # zero-based
 
 
-class BoardEnv(Env):
+class BoardEnv(StartedEnv, Env):
     """A player on a board. The config has `symbols`, a field per kind of cell, and an `observation_format`.
 
     Cells and sets of cells are integers, see `ragen.env.bits`.
     """
 
     action_names: ClassVar[dict[int, str]]
+    picture: ClassVar[str]
+    """Module with the TILES; NumPy is loaded with it."""
 
-    def __init__(self, config: Any, *, num_rows: int, num_columns: int, stride: int) -> None:
-        super().__init__(config)
-        self.symbols: dict[str, str] = dataclasses.asdict(config.symbols)
-        self.set_size(num_rows, num_columns, stride)
+    num_rows = num_columns = 0
+
+    @cached_property
+    def symbols(self) -> dict[str, str]:
+        return dataclasses.asdict(self.config.symbols)
 
     def set_size(self, num_rows: int, num_columns: int, stride: int) -> None:
-        """Take another board: levels from files differ in size."""
+        """Take a board for a level, where it is another one: levels from files differ in size."""
+        if (num_rows, num_columns) == (self.num_rows, self.num_columns):
+            return
         self.num_rows, self.num_columns, self.stride = num_rows, num_columns, stride
         self.by_action = moves_by_action(self.action_names, stride)
         self.cells = [[1 << (row * stride + col) for col in range(num_columns)] for row in range(num_rows)]
+        self.board = sum(map(sum, self.cells))
 
     @abstractmethod
     def kind(self, cell: int) -> str:
@@ -52,9 +60,9 @@ class BoardEnv(Env):
     def listed(self) -> dict[str, int]:
         """Heading -> set of cells, for an observation in coordinates."""
 
-    @abstractmethod
     def tiles(self) -> Mapping[str, np.ndarray]:
         """Kind of cell -> its picture."""
+        return import_module(self.picture).TILES
 
     @property
     def actions(self) -> dict[int, str]:
@@ -66,9 +74,8 @@ class BoardEnv(Env):
         if self.config.observation_format == "grid":
             return grid
         lines = [f"Board: {self.num_rows} rows, {self.num_columns} columns"]
-        for heading, cells in self.listed().items():
-            if cells:
-                lines.append(f"{heading}: {', '.join(map(str, row_cols(cells, self.stride)))}")
+        listed = {heading: row_cols(cells, self.stride) for heading, cells in self.listed().items() if cells}
+        lines += [f"{heading}: {', '.join(map(str, cells))}" for heading, cells in listed.items()]
         return "\n".join(lines if self.config.observation_format == "coord" else [*lines, "Grid:", grid])
 
     def notes(self) -> str:

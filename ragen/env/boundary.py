@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import traceback
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -92,14 +93,14 @@ def step(env: TextEnv, action: Any) -> StepResult:
 
 def check_step(result: Any) -> StepResult:
     """What a step returned, checked and copied."""
-    parts = guarded(lambda: {name: getattr(result, name, _MISSING) for name in (*_RESULT, *_ENDS, *_TOOLS)})
-    for name in _RESULT:
-        if parts[name] is _MISSING:
+    parts = guarded(lambda: {name: getattr(result, name) for name in (*_NEEDED, *_OPTIONAL) if hasattr(result, name)})
+    for name in _NEEDED:
+        if name not in parts:
             raise EnvFault(f"step returned {quote(result)}, which has no {name}; expected a StepResult.")
     # What knows one flag alone was ended by its task.
-    flags = {"is_done": False, "terminated": parts["is_done"], "truncated": False}
-    flags |= {name: parts[name] for name in flags if parts[name] is not _MISSING}
-    is_done, terminated, truncated = (_checked(as_flag, flag, f"step returned {name}") for name, flag in flags.items())
+    parts = _OPTIONAL | {"terminated": parts["is_done"]} | parts
+    flags = ("is_done", "terminated", "truncated")
+    is_done, terminated, truncated = (_checked(as_flag, parts[name], f"step returned {name}") for name in flags)
     if is_done != (terminated or truncated):
         raise EnvFault(f"step returned is_done {is_done}, terminated {terminated} and truncated {truncated}.")
     return StepResult(
@@ -113,10 +114,8 @@ def check_step(result: Any) -> StepResult:
     )
 
 
-_RESULT = ("observation", "reward", "is_done", "info")
-_ENDS = ("terminated", "truncated")
-_TOOLS = ("tool_result", "tool_problem")
-_MISSING = object()
+_NEEDED = ("observation", "reward", "is_done", "info")
+_OPTIONAL = {"terminated": False, "truncated": False, "tool_result": None, "tool_problem": ""}
 
 
 def solve(env: TextEnv) -> list[Any] | None:
@@ -207,13 +206,13 @@ def as_tools(value: Any) -> tuple[Tool, ...]:
 
 
 def as_tool_result(value: object) -> str | None:
-    return None if value is None or value is _MISSING else as_text(value)
+    return None if value is None else as_text(value)
 
 
 def as_problem(value: object) -> str:
-    if value is not _MISSING and value not in ("", *PROBLEMS):
+    if value not in ("", *PROBLEMS):
         raise ValueError(f"expected one of {', '.join(PROBLEMS)}, or an empty text")
-    return "" if value is _MISSING else str(value)
+    return str(value)
 
 
 def as_number(value: Any) -> float:
@@ -239,14 +238,10 @@ def as_reward(value: Any) -> float:
 
 
 def as_flag(value: Any) -> bool:
-    expected = "expected True or False"
-    try:
-        number = as_number(value)
-    except ValueError as error:
-        raise ValueError(expected) from error
-    if number not in (0, 1):
-        raise ValueError(expected)
-    return number == 1
+    with suppress(ValueError):
+        if (number := as_number(value)) in (0, 1):
+            return number == 1
+    raise ValueError("expected True or False")
 
 
 def as_info(value: Any) -> dict[str, float]:

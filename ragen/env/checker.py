@@ -90,18 +90,15 @@ def check_reset(env: TextEnv, make: Callable[[], TextEnv], seed: int) -> None:
     expect(bool(first), f"reset({seed}) must return a text that is not empty.")
     expect(env.render() == first, f"render() after reset({seed}) must equal the first observation.")
     names, content = words_of(env), env.level_content()
+    what = "actions" if isinstance(env, Env) else "texts of the prompt"
     for member in (0, 1, 2):
         expect(env.reset(seed, member) == first, f"reset({seed}, {member}) differs from reset({seed}).")
         expect(env.level_content() == content, f"level_content() of member {member} differs within seed {seed}.")
-        expect(words_of(env) == names, f"the {what(env)} of member {member} differ within seed {seed}.")
+        expect(words_of(env) == names, f"the {what} of member {member} differ within seed {seed}.")
     other = make()
     expect(other.reset(seed) == first, f"reset({seed}) differs in a second environment of the same config.")
     other.close()
     boundary.hint(env)
-
-
-def what(env: TextEnv) -> str:
-    return "actions" if isinstance(env, Env) else "texts of the prompt"
 
 
 def words_of(env: TextEnv) -> object:

@@ -5,34 +5,37 @@ Tested in tests/env/test_calculator_env.py and tests/env/test_python_expression_
 
 from __future__ import annotations
 
-from typing import ClassVar, Protocol
+from abc import abstractmethod
+from typing import Any, ClassVar
 
+from ragen.env.arithmetic import Refused
 from ragen.env.base import StartedEnv
-from ragen.env.tool_env import ToolEnv
+from ragen.env.tool_env import ToolEnv, ToolRefused
 from ragen.env.tools import Tool, ToolCall
 
 
-class Problem(Protocol):
-    """A question and the expression that answers it."""
-
-    @property
-    def question(self) -> str: ...
-    @property
-    def expression(self) -> str: ...
-
-
 class ExpressionEnv(StartedEnv, ToolEnv):
-    """A subclass has the tool, its `use`, and a `reset` that returns `self.pose(problem, value)`."""
+    """A subclass has the tool, `value_of`, and a `reset` that returns `self.pose(question, expression)`."""
 
     tool: ClassVar[Tool]
     """It takes an `expression`."""
     value: str
     """The right answer."""
 
-    def pose(self, problem: Problem, value: str) -> str:
-        """Start an episode on a problem; returns the first observation."""
-        self.expression, self.value = problem.expression, value
-        return self.begin(problem.question)
+    @abstractmethod
+    def value_of(self, expression: str) -> str:
+        """The value of an expression; Refused says why it has none."""
+
+    def pose(self, question: str, expression: str) -> str:
+        """Start an episode on a question and the expression that answers it; returns the first observation."""
+        self.expression, self.value = expression, self.value_of(expression)
+        return self.begin(question)
+
+    def use(self, name: str, arguments: dict[str, Any]) -> str:
+        try:
+            return self.value_of(arguments["expression"])
+        except Refused as reason:
+            raise ToolRefused(f"the expression has no value: {reason}") from reason
 
     def tools(self) -> list[Tool]:
         return [self.tool]

@@ -57,12 +57,11 @@ class Gymnasium(TextEnv):
     config_class = GymnasiumConfig
 
     def __init__(self, config: GymnasiumConfig | None = None) -> None:
-        super().__init__(config or self.config_class())
+        super().__init__(config)
         self.is_minigrid = minigrid.is_minigrid(self.config.env_id)
         self.env = make_gymnasium(self.config.env_id, self.config.env_kwargs)
         self.check_actions()
         self.rule = self.success_rule()
-        self.is_done, self.total = False, 0.0
         self.reset(seed=0)
 
     def check_actions(self) -> None:
@@ -143,10 +142,9 @@ class Gymnasium(TextEnv):
 
     def notes(self) -> str:
         """The description given in the config; MiniGrid's symbols."""
-        own = [minigrid.NOTES, *([minigrid.AGENT_NOTES] if self.config.view == "agent" else [])]
-        return "\n".join(
-            [*(own if self.is_minigrid else []), *([self.config.description] * bool(self.config.description))]
-        )
+        notes = [minigrid.NOTES] if self.is_minigrid else []
+        notes += [minigrid.AGENT_NOTES] if self.is_minigrid and self.config.view == "agent" else []
+        return "\n".join(filter(None, [*notes, self.config.description]))
 
     def render_rgb(self) -> np.ndarray | None:
         """The environment's own picture, where env_kwargs holds render_mode: rgb_array."""

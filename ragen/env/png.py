@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import struct
 import zlib
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    import numpy as np
+import numpy as np
 
 
 def encode_png(picture: np.ndarray) -> bytes:
     """The bytes of a PNG file from uint8 [height, width, 3]."""
-    import numpy as np
-
     if picture.ndim != 3 or picture.shape[2] != 3 or picture.dtype != np.uint8 or 0 in picture.shape:
         raise ValueError(f"expected a uint8 picture [height, width, 3], got {picture.dtype} {list(picture.shape)}.")
     height, width, _ = picture.shape

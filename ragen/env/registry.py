@@ -52,17 +52,12 @@ def env_class(env_type: str, *, key: str = "env_type") -> type[TextEnv]:
     if env_type in REGISTRY:
         module, _, name = REGISTRY[env_type].partition(":")
         return getattr(import_module(module), name)
-    if not is_known(env_type):
+    if not is_path(env_type) and env_type not in entry_points("envs"):
         raise ConfigError(unknown_name("envs", env_type, REGISTRY, key))
     own = load("envs", env_type, key)
     if not (isinstance(own, type) and issubclass(own, TextEnv)):
         raise refuse("envs", env_type, key, "it is not a class of that kind.")
     return own
-
-
-def is_known(env_type: str) -> bool:
-    """Whether a type can be made here: registered, or one's own. Nothing is imported."""
-    return env_type in REGISTRY or is_path(env_type) or env_type in entry_points("envs")
 
 
 def check_options(tag: str, env_type: str, env_config: Mapping[str, Any] | None) -> None:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import random
 from threading import Lock
-from types import TracebackType
 from typing import Any
+
+import numpy as np
 
 _TURN = Lock()
 """Held while a foreign environment draws: another thread would draw from the same generators."""
@@ -18,24 +19,18 @@ class OwnRandom:
     """
 
     def __init__(self, seed: int) -> None:
-        import numpy as np
-
         self.state: tuple[Any, Any] = random.Random(seed).getstate(), np.random.RandomState(seed % 2**32).get_state()
 
     def __enter__(self) -> None:
         _TURN.acquire()
         self.others = self._exchange(self.state)
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.state = self._exchange(self.others)
         _TURN.release()
 
     @staticmethod
     def _exchange(state: tuple[Any, Any]) -> tuple[Any, Any]:
-        import numpy as np
-
         before = random.getstate(), np.random.get_state()
         random.setstate(state[0])
         np.random.set_state(state[1])

@@ -12,6 +12,7 @@ import ast
 import json
 import keyword
 import math
+import operator
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -143,20 +144,15 @@ def _read_function(text: str, known: Mapping[str, Tool]) -> ToolCall | None:
         return None
     is_known = found[1] in known
     try:
-        if len(text) <= MAX_CALL:
-            tree = ast.parse(text, mode="eval").body
-        else:
-            tree = None
+        tree = ast.parse(text, mode="eval").body if len(text) <= MAX_CALL else None
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         tree = None
-    is_call = isinstance(tree, ast.Call) and isinstance(tree.func, ast.Name)
-    if not is_call and is_known:
+    if not (isinstance(tree, ast.Call) and isinstance(tree.func, ast.Name)):
+        if not is_known:
+            return None
         _check_length(text)
         raise CallError(SYNTAX, f"the call cannot be read; write {found[1]}(argument=value)")
-    if not (isinstance(tree, ast.Call) and isinstance(tree.func, ast.Name)):
-        return None
-    is_named = not tree.args and all(entry.arg for entry in tree.keywords)
-    if not is_named:
+    if tree.args or not all(entry.arg for entry in tree.keywords):
         if not is_known:
             return None
         raise CallError(SYNTAX, f"arguments are given by name: {found[1]}(argument=value)")
@@ -216,17 +212,15 @@ TYPES: dict[str, Callable[[Any], bool]] = {
     "array": lambda value: isinstance(value, list),
     "object": lambda value: isinstance(value, dict),
 }
-LIMITS: dict[str, tuple[Callable[[Any], Any], Callable[[Any, Any], bool], str]] = {
-    "minimum": (lambda value: value, lambda value, limit: value >= limit, "at least {}"),
-    "maximum": (lambda value: value, lambda value, limit: value <= limit, "at most {}"),
-    "minLength": (len, lambda size, limit: size >= limit, "at least {} characters"),
-    "maxLength": (len, lambda size, limit: size <= limit, "at most {} characters"),
-    "minItems": (len, lambda size, limit: size >= limit, "at least {} items"),
-    "maxItems": (len, lambda size, limit: size <= limit, "at most {} items"),
+LIMITS: dict[str, tuple[str, Callable[[Any, Any], bool], str]] = {
+    "minimum": ("number", operator.ge, "at least {}"),
+    "maximum": ("number", operator.le, "at most {}"),
+    "minLength": ("string", operator.ge, "at least {} characters"),
+    "maxLength": ("string", operator.le, "at most {} characters"),
+    "minItems": ("array", operator.ge, "at least {} items"),
+    "maxItems": ("array", operator.le, "at most {} items"),
 }
-"""Keyword -> what of a value is measured, whether it fits, and how that is said."""
-OF_TYPE = {"minimum": "number", "maximum": "number", "minLength": "string", "maxLength": "string"}
-OF_TYPE |= {"minItems": "array", "maxItems": "array"}
+"""Keyword -> type whose values it limits (numbers by themselves, others by their length), the test, how it is said."""
 KEYWORDS = {"type", "description", "title", "enum", "items", "properties", "required", "additionalProperties", *LIMITS}
 """What of JSON Schema is understood; a schema with anything else is refused, so that no rule is passed over."""
 
@@ -243,8 +237,9 @@ def violation(value: Any, schema: Mapping[str, Any], name: str = "") -> str:
         return f"{what} must be {_article(' or '.join(kinds))}, it is {_shown(value)}"
     if "enum" in schema and not any(type(value) is type(choice) and value == choice for choice in schema["enum"]):
         return f"{what} must be one of {', '.join(map(literal, schema['enum']))}, it is {_shown(value)}"
-    for key, (measure, fits, wanted) in LIMITS.items():
-        if key in schema and TYPES[OF_TYPE[key]](value) and not fits(measure(value), schema[key]):
+    for key, (kind, fits, wanted) in LIMITS.items():
+        size = len(value) if isinstance(value, str | list) else value
+        if key in schema and TYPES[kind](value) and not fits(size, schema[key]):
             return f"{what} must be {wanted.format(schema[key])}"
     if isinstance(value, list) and "items" in schema:
         parts = (violation(part, schema["items"], f"{what}[{index}]") for index, part in enumerate(value))

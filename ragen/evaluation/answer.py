@@ -57,14 +57,13 @@ class Answerer:
 
     def __call__(self, fields: Fields) -> dict[str, Any]:
         """The reply to a request."""
-        self.load(fields["env_type"], fields["max_model_len"])
+        limit = self.load(fields["env_type"], fields["max_model_len"])
         tools = [Tool(**tool) for tool in fields["tools"]]
         chat = self.chat(enable_think=fields["enable_think"], is_growing=fields["is_growing"], has_tools=bool(tools))
         messages = fields["messages"]
         if chat.takes_tools:
             messages = [{**messages[0], "content": without_tools(messages[0]["content"], fields)}, *messages[1:]]
         prompt = prompt_ids(chat, messages, forced_prefix(fields["enable_think"]), tools)
-        limit = self.key[1] if self.key else 0
         if len(prompt) + fields["max_tokens"] > limit:
             raise RagenError(
                 f"The context is full: the prompt has {len(prompt)} tokens, and with a reply of {fields['max_tokens']} "
@@ -89,17 +88,16 @@ class Answerer:
             "stop_reason": completion.stop_reason.value,
         }
 
-    def load(self, env_type: str, max_model_len: int) -> None:
-        """The engine of this model for this context."""
+    def load(self, env_type: str, max_model_len: int) -> int:
+        """The engine of this model for this context, whose length is returned."""
         folder = resolve_model(self.model, env_types=[env_type])
-        length = fitting_length(folder, max_model_len)
-        if self.key == (str(folder), length):
-            return
-        self.engine.close()
-        agent = build_agent(play_config(str(folder), length), env_types=[env_type])
-        assert agent.chat is not None, "the native engine speaks in tokens"
-        self.key, self.engine = (str(folder), length), agent.engine
-        self.tokenizer, self.chats = agent.chat.tokenizer, {}
+        key = str(folder), fitting_length(folder, max_model_len)
+        if self.key != key:
+            self.engine.close()
+            agent = build_agent(play_config(*key), env_types=[env_type])
+            assert agent.chat is not None, "the native engine speaks in tokens"
+            self.key, self.engine, self.tokenizer, self.chats = key, agent.engine, agent.chat.tokenizer, {}
+        return key[1]
 
     def chat(self, *, enable_think: bool, is_growing: bool, has_tools: bool) -> Chat:
         key = enable_think, is_growing, has_tools
@@ -110,9 +108,8 @@ class Answerer:
 
     def complete(self, request: Request) -> Completion:
         self.engine.submit(request)
-        done: list[Completion] = []
-        while not done:
-            done = self.engine.step()
+        while not (done := self.engine.step()):
+            pass
         self.engine.release(request.session)
         return done[0]
 
@@ -175,8 +172,7 @@ def main(argv: Sequence[str]) -> None:
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # what libraries print is no answer
 
     def write(record: Fields) -> None:
-        out.write(json.dumps(record) + "\n")
-        out.flush()
+        print(json.dumps(record), file=out, flush=True)
 
     lines, answer = lines_until_end(sys.stdin), Answerer(argv[0])
     import ragen.engine.native.build  # noqa: F401 - torch takes seconds, and nobody waits yet

@@ -17,7 +17,9 @@ from ragen.config.show import to_yaml
 from ragen.engine.registry import ENGINES
 from ragen.errors import ConfigError, RagenError
 from ragen.evaluation.evaluate import COLUMNS, REFERENCES, Result, evaluate_model, evaluate_references, table_rows
-from ragen.llm_agent.metrics import rollout_metrics, success, success_intervals
+from ragen.llm_agent.build import build_agent
+from ragen.llm_agent.es_manager import EsManager
+from ragen.llm_agent.metrics import rollout_metrics, success
 from ragen.llm_agent.policies import play_replies, silence
 from ragen.models.resolve import resolve_model
 from ragen.text import printable
@@ -145,10 +147,7 @@ def to_overrides(
 
 def group_overrides(words: Sequence[str], own: Path) -> list[str]:
     """A run's own config.yaml holds resolved numbers of groups, which do not follow another total by themselves."""
-    given: dict[str, str] = {}
-    for word in words:
-        key, _, value = word.lstrip("+").partition("=")
-        given[key] = value
+    given = {key: value for key, _, value in (word.lstrip("+").partition("=") for word in words)}
     overrides = []
     for name in ("train", "val"):
         total, key = given.get(f"es_manager.{name}.env_groups", ""), f"es_manager.{name}.env_configs.n_groups"
@@ -160,50 +159,41 @@ def group_overrides(words: Sequence[str], own: Path) -> list[str]:
 
 def run_evaluation(config: Config, run: RunDir, *, modes: Sequence[str], has_references: bool) -> list[Result]:
     """Evaluate, print one table per tag and write everything into the run directory, which is locked meanwhile."""
-    with run_lock(run.path):
-        return _run_evaluation(config, run, modes=modes, has_references=has_references)
-
-
-def _run_evaluation(config: Config, run: RunDir, *, modes: Sequence[str], has_references: bool) -> list[Result]:
-    from ragen.llm_agent.build import build_agent
-    from ragen.llm_agent.es_manager import EsManager
-
     started = time.monotonic()
-    run.write_config(to_yaml(config))
-    run.write_status("running")
-    environments = EsManager(config.es_manager.val, config.custom_envs)
-    try:
-        if (model := Path(config.actor_rollout_ref.model.path)).is_dir():
-            verify(model.parent, role=model.name)
-        agent = build_agent(config, env_types=environments.env_types)
-        for note in agent.notes:
-            console.print(note, soft_wrap=True)
-        results = evaluate_model(config, agent, environments, modes)
-        agent.engine.close()
-        if has_references:
-            results += evaluate_references(config, environments)
-        for result in results:
-            run.write_episodes(result.policy.replace(" ", "_").replace("=", ""), result.episodes)
-    except BaseException as error:
-        run.write_status("failed", f"{type(error).__name__}: {error}")
-        raise
-    finally:
-        environments.close()
-    played = levels_behind_model(config, environments.env_types)
-    report(config, results)
-    report_unseen(results, played)
-    run.log(0, summarize(results, played))
-    if lost := all_lost(results):
-        run.write_status("failed", lost)
-        raise RagenError(lost)
-    run.write_status("finished", seconds=round(time.monotonic() - started, 1))
-    return results
+    with run_lock(run.path):
+        run.write_config(to_yaml(config))
+        run.write_status("running")
+        environments = EsManager(config.es_manager.val, config.custom_envs)
+        try:
+            if (model := Path(config.actor_rollout_ref.model.path)).is_dir():
+                verify(model.parent, role=model.name)
+            agent = build_agent(config, env_types=environments.env_types)
+            for note in agent.notes:
+                console.print(note, soft_wrap=True)
+            results = evaluate_model(config, agent, environments, modes)
+            agent.engine.close()
+            if has_references:
+                results += evaluate_references(config, environments)
+            for result in results:
+                run.write_episodes(result.policy.replace(" ", "_").replace("=", ""), result.episodes)
+        except BaseException as error:
+            run.write_status("failed", f"{type(error).__name__}: {error}")
+            raise
+        finally:
+            environments.close()
+        played = levels_behind_model(config, environments.env_types)
+        report(config, results)
+        report_unseen(results, played)
+        run.log(0, summarize(results, played))
+        if lost := all_lost(results):
+            run.write_status("failed", lost)
+            raise RagenError(lost)
+        run.write_status("finished", seconds=round(time.monotonic() - started, 1))
+        return results
 
 
 def say_what_pays(config: Config, run: RunDir, results: Sequence[Result]) -> None:
     """The preflight, of the episodes that were evaluated: of the model the sampled ones where there are both."""
-    from ragen.llm_agent.es_manager import EsManager
-
     with closing(EsManager(config.es_manager.val, config.custom_envs)) as environments:
         played = {SILENT: play_replies(config, environments, silence, base_seed=config.seed.val)}
     played |= {result.policy: result.episodes for result in results if result.policy in REFERENCES}
@@ -274,7 +264,6 @@ def summarize(results: Sequence[Result], played: PlayedLevels) -> dict[str, floa
     """All metrics as `<policy>/<metric>`, with the ends of the success intervals."""
     metrics: dict[str, float] = {}
     for result in results:
-        found = rollout_metrics(result.episodes) | success_intervals(result.episodes)
-        found |= held_out_metrics(result.episodes, played) if len(played) else {}
-        metrics |= with_prefix(result.policy.split()[0], found)
+        held_out = held_out_metrics(result.episodes, played) if len(played) else {}
+        metrics |= with_prefix(result.policy.split()[0], result.metrics | held_out)
     return metrics

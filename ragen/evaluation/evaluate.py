@@ -4,21 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from statistics import fmean
 
 from ragen.algorithms.statistics import Estimate
 from ragen.config.schema import Config
 from ragen.llm_agent.agent_proxy import AgentProxy, RolloutPlan, refuse_when_nothing_fits
 from ragen.llm_agent.build import sampling_params
 from ragen.llm_agent.es_manager import EsManager, levels_from
-from ragen.llm_agent.metrics import (
-    episode_metrics,
-    format_shares,
-    pass_rate,
-    rollout_metrics,
-    success,
-    success_intervals,
-)
+from ragen.llm_agent.metrics import pass_rate, rollout_metrics, success, success_intervals
 from ragen.llm_agent.policies import has_solver, play_policy
 from ragen.tracking.console import progress
 from ragen.types import Episode, Metrics
@@ -82,7 +74,16 @@ def evaluate_references(config: Config, environments: EsManager) -> list[Result]
     return results
 
 
-COLUMNS = ("policy", "success [95 %]", "pass@k", "reward", "actions", "valid", "lenient", "effective", "turns")
+MEANS = {
+    "reward": "{}/reward",
+    "actions": "{}/num_actions",
+    "valid": "{}/action_is_valid",
+    "lenient": "format/lenient_valid",
+    "effective": "{}/action_is_effective",
+    "turns": "{}/num_turns",
+}
+"""Column -> metric, of a tag or of all."""
+COLUMNS = ("policy", "success [95 %]", "pass@k", *MEANS)
 
 
 def table_rows(results: Sequence[Result], tag: str) -> list[list[str]]:
@@ -93,23 +94,8 @@ def table_rows(results: Sequence[Result], tag: str) -> list[list[str]]:
         if not members:
             rows.append([result.policy, "no episode without a fault", *[""] * (len(COLUMNS) - 2)])
             continue
-        per_episode = [episode_metrics(episode) for episode in members]
         _, pass_at = pass_rate(members) or (0, 0.0)
-
-        def mean(key: str, rows: list[Metrics] = per_episode) -> str:
-            return f"{fmean(row.get(key, 0.0) for row in rows):.2f}"
-
-        rows.append(
-            [
-                result.policy,
-                f"{success(members)}",
-                f"{pass_at:.3f}",
-                mean("reward"),
-                mean("num_actions"),
-                mean("action_is_valid"),
-                f"{format_shares(members).get('format/lenient_valid', 0.0):.2f}",
-                mean("action_is_effective"),
-                mean("num_turns"),
-            ]
-        )
+        metrics = rollout_metrics(members)
+        means = [f"{metrics.get(name.format(tag), 0.0):.2f}" for name in MEANS.values()]
+        rows.append([result.policy, f"{success(members)}", f"{pass_at:.3f}", *means])
     return rows

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -27,16 +28,14 @@ def show_episodes(
     png: Path | None,
 ) -> None:
     """Print the first episodes that match; with `png`, draw a picture per turn into that folder, too."""
-    shown = 0
-    for name, episode in select(path, policy=policy, rollout=rollout, status=status, seed=seed, member=member):
-        if shown == limit:
-            break
-        shown += 1
+    is_empty = True
+    found = select(path, policy=policy, rollout=rollout, status=status, seed=seed, member=member)
+    for name, episode in islice(found, limit):
+        is_empty = False
         print(to_text(episode, name))
-        if png:
-            for picture in write_pictures(episode, path, png, name):
-                print(f"wrote {picture}")
-    if not shown:
+        for picture in write_pictures(episode, path, png, name) if png else ():
+            print(f"wrote {picture}")
+    if is_empty:
         print("No episode matches.")
 
 
@@ -86,8 +85,8 @@ def to_text(episode: Episode, name: str) -> str:
     return printable("\n".join(lines))
 
 
-def write_pictures(episode: Episode, run: Path, folder: Path, name: str) -> list[Path]:
-    """Play the episode again from its seed and write the board before the first and after each turn as PNG."""
+def write_pictures(episode: Episode, run: Path, folder: Path, name: str) -> Iterator[Path]:
+    """Play the episode again and draw the board before the first and after each turn as PNG; yields the files."""
     from ragen.env import Env, make_env
     from ragen.env.png import encode_png
 
@@ -102,16 +101,13 @@ def write_pictures(episode: Episode, run: Path, folder: Path, name: str) -> list
     names = env.actions if isinstance(env, Env) else {}
     ids: dict[str, Any] = {action_name.lower(): action for action, action_name in names.items()}
     folder.mkdir(parents=True, exist_ok=True)
-    written = []
-    for number in range(len(episode.turns) + 1):
-        if number:
-            for action in episode.turns[number - 1].executed:
-                env.step(ids.get(action.lower(), action))
+    for number, executed in enumerate([[], *(turn.executed for turn in episode.turns)]):
+        for action in executed:
+            env.step(ids.get(action.lower(), action))
         picture = env.render_rgb()
         if picture is None:
             break
         path = folder / f"{name}_{episode.tag}_{episode.seed}_{episode.member}_turn{number}.png"
         path.write_bytes(encode_png(picture))
-        written.append(path)
+        yield path
     env.close()
-    return written

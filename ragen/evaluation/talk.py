@@ -69,11 +69,8 @@ class Conversation:
 
     def say(self, text: str, show: Callable[[str], None]) -> StopReason:
         """Send a message; `show` is given the reply piece by piece. A full context raises, and nothing changes."""
-        prompt = (
-            self.ids + self.chat.append(self.reply_ids, text)
-            if self.ids
-            else self.chat.start(self.options.system, text)
-        )
+        new = self.chat.append(self.reply_ids, text) if self.ids else self.chat.start(self.options.system, text)
+        prompt = self.ids + new
         room = self.max_model_len - len(prompt)
         if room < 1:
             raise EngineError(
@@ -156,8 +153,7 @@ def talk(options: ChatOptions, source: TextIO = sys.stdin, out: TextIO = sys.std
 
 def answer(conversation: Conversation, text: str, out: TextIO, notes: TextIO) -> None:
     def show(piece: str) -> None:
-        out.write(printable(piece))
-        out.flush()
+        print(printable(piece), end="", file=out, flush=True)
 
     try:
         reason = conversation.say(text.strip(), show)
@@ -173,8 +169,7 @@ def messages(source: TextIO, notes: TextIO, *, is_terminal: bool) -> Iterator[st
     """Lines that hold something; on a terminal each is asked for."""
     while True:
         if is_terminal:
-            notes.write("> ")
-            notes.flush()
+            print("> ", end="", file=notes, flush=True)
         line = source.readline()
         if not line:
             return

@@ -82,7 +82,9 @@ def store_best(
     record = {**facts, **best.to_json()}
     num_seeds = len(best.scores)
     if num_seeds > 1:
-        print_table(f"{title}, {num_seeds} seeds", ("setting", "mean score [95 %]"), score_rows(settings))
+        notes = {True: " (a run collapsed)", False: ""}
+        rows = [[each.value, f"{each.score:.4f}{notes[each.is_collapsed]}"] for each in settings]
+        print_table(f"{title}, {num_seeds} seeds", ("setting", "mean score [95 %]"), rows)
         arms = read_conditions([run for each in settings for run, _ in each.candidates], outcomes)
         comparisons = compare_all(arms, arms[0])
         print(f"\n{report(arms, comparisons, SMALLEST)}\n{FLATTERED}")
@@ -110,8 +112,3 @@ def settings_of(
         )
         for value, found in by_value.items()
     ]
-
-
-def score_rows(settings: Sequence[Setting]) -> list[list[str]]:
-    notes = {True: " (a run collapsed)", False: ""}
-    return [[each.value, f"{each.score:.4f}{notes[each.is_collapsed]}"] for each in settings]

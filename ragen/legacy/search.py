@@ -127,17 +127,14 @@ def plan(args: argparse.Namespace) -> list[Candidate]:
             raise ConfigError(f"{legacy_key(name)} is an option of the search: use --{name}.")
     fixed = fixed_values(args)
     settings = [dict(zip(grid, values, strict=True)) for values in itertools.product(*grid.values())]
-    candidates = [plan_run(args, chosen, complete(args, chosen, fixed)) for chosen in settings]
-    for seed in range(2, args.seeds + 1):
-        candidates += [repeat(args, candidate, seed) for candidate in candidates[: len(settings)]]
+    first = [plan_run(args, chosen, complete(args, chosen, fixed)) for chosen in settings]
+    candidates = list(first)
+    for number in range(2, args.seeds + 1):
+        for plain, chosen in zip(first, settings, strict=True):
+            assert plain.run.config is not None
+            seed = repeat_seed(plain.run.config.seed.train, number, "--seeds")
+            candidates.append(plan_run(args, chosen, plain.params, number, [f"seed.train={seed}"]))
     return candidates
-
-
-def repeat(args: argparse.Namespace, plain: Candidate, number: int) -> Candidate:
-    """The same setting with another seed."""
-    assert plain.run.config is not None
-    seed = repeat_seed(plain.run.config.seed.train, number, "--seeds")
-    return plan_run(args, dict(plain.run.fields), plain.params, number, [f"seed.train={seed}"])
 
 
 def complete(args: argparse.Namespace, chosen: Params, fixed: Params) -> Params:

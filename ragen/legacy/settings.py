@@ -41,18 +41,18 @@ def read_settings(env: str, arguments: Sequence[str], variables: Mapping[str, st
     """Merge everything; an unknown key, a wrong type or a key that means nothing any more is an error."""
     defaults = flatten(read_yaml(LEGACY_DIR / "base.yaml"))
     defaults |= flatten(read_yaml(LEGACY_DIR / f"{check_env(env)}.yaml"))
-    given: dict[str, Any] = {}
-    for name, text in variables.items():
-        if name.startswith(VARIABLE):
-            given[name.removeprefix(VARIABLE).lower().replace("__", ".")] = parse_value(text)
+    given = {
+        name.removeprefix(VARIABLE).lower().replace("__", "."): parse_value(text)
+        for name, text in variables.items()
+        if name.startswith(VARIABLE)
+    }
     for argument in arguments:
         key, equals, text = argument.partition("=")
         if equals:  # words without = have always been ignored
             given[key.strip()] = parse_value(text)
-    settings = Settings(env=env, values={}, given=set(given))
-    for key, value in (defaults | given).items():
-        settings.values[key] = check(key, value, default=defaults.get(key), env=env)
-    return settings
+    merged = (defaults | given).items()
+    values = {key: check(key, value, default=defaults.get(key), env=env) for key, value in merged}
+    return Settings(env=env, values=values, given=set(given))
 
 
 def check_env(env: str) -> str:

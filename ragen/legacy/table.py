@@ -39,27 +39,17 @@ class Row:
                 return None
             raise ConfigError(f"{key}: the value is empty. Give {WORDS[self.kind]}.")
         try:
-            return CONVERTERS[self.kind](value)
+            if self.kind in (int, float, bool) and isinstance(value, bool) != (self.kind is bool):
+                raise ValueError(value)
+            return CONVERTERS.get(self.kind, self.kind)(value)
         except (ValueError, TypeError, yaml.YAMLError) as error:
             raise ConfigError(f"{key}: expected {WORDS[self.kind]}, got {value!r}. It is {self.modern} now.") from error
 
 
 def to_int(value: Any) -> int:
-    if isinstance(value, bool) or float(value) != int(float(value)):
+    if float(value) != int(float(value)):
         raise ValueError(value)
     return int(float(value))
-
-
-def to_float(value: Any) -> float:
-    if isinstance(value, bool):
-        raise ValueError(value)
-    return float(value)
-
-
-def to_bool(value: Any) -> bool:
-    if not isinstance(value, bool):
-        raise ValueError(value)
-    return value
 
 
 def to_list(value: Any) -> tuple[str, ...]:
@@ -69,7 +59,8 @@ def to_list(value: Any) -> tuple[str, ...]:
     return tuple(str(entry) for entry in (value if isinstance(value, list) else [value]))
 
 
-CONVERTERS = {int: to_int, float: to_float, bool: to_bool, str: str, list: to_list}
+CONVERTERS = {int: to_int, list: to_list}
+"""Other types read a value by themselves."""
 
 
 def same(kind: type, modern: str, note: str = "") -> Row:

@@ -118,7 +118,7 @@ def lengths(settings: Settings) -> list[Change]:
     if run_kind(settings) == "rl":
         levels = max(levels, settings["training.train_batch_size"])
     at_once = levels * settings["training.n_rollout"]
-    micro = max(1, settings["training.micro_batch_size"] // max(1, num_gpus(settings)))
+    micro = max(1, settings["training.micro_batch_size"] // max(1, settings[gpus_key(settings)]))
     val_levels = settings["training.val_data_num"] or NUM_VAL_LEVELS
     return [
         change("training.max_start_length", f"{ROLLOUT}.max_model_len", context),
@@ -149,7 +149,7 @@ def divergence(settings: Settings) -> list[Change]:
 
 
 def devices(settings: Settings) -> list[Change]:
-    key, count = "system.cuda_visible_devices", num_gpus(settings)
+    key, count = "system.cuda_visible_devices", settings[gpus_key(settings)]
     ids = settings[key]
     if key not in settings.given and count > 1:
         ids = ",".join(map(str, range(count)))
@@ -157,10 +157,6 @@ def devices(settings: Settings) -> list[Change]:
         change(gpus_key(settings), "trainer.n_gpus_per_node", count),
         change(key, "system.CUDA_VISIBLE_DEVICES", ids),
     ]
-
-
-def num_gpus(settings: Settings) -> int:
-    return settings[gpus_key(settings)]
 
 
 def gpus_key(settings: Settings) -> str:

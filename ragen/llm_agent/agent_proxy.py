@@ -87,7 +87,6 @@ class AgentProxy:
         self.format_penalty, self.reward_name = format_penalty, reward
         self.reward_function = reward_function(reward)
         self.ctx = CtxManager(chat, agent, response_length=response_length, max_model_len=max_model_len)
-        self._special_strings = chat.special_strings if chat else ()
 
     @property
     def notes(self) -> list[str]:
@@ -210,7 +209,7 @@ class AgentProxy:
             enable_think=self.agent.enable_think,
             action_sep=self.agent.action_sep,
             max_actions=self.agent.max_actions_per_turn,
-            special_strings=self._special_strings,
+            special_strings=self.chat.special_strings if self.chat else (),
             known=play.seat.action_ids,
             is_lenient=self.agent.answer_parsing == "lenient",
             is_free_text=play.seat.is_free_text,

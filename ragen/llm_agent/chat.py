@@ -67,7 +67,7 @@ class Chat:
             self.forced_prefix = (f"{THINK[1]}\n\n" if does_open else lead) + forced_prefix
             self.opened_prefix = forced_prefix
         tools = ToolChat(
-            self.render,
+            self.render_if_possible,
             self._first_messages(SYSTEM, USER),
             user_frame=(self._after_reply, self._before_reply),
             to_earlier=lambda before: before.removesuffix(opened) + lead,
@@ -95,8 +95,7 @@ class Chat:
 
     @property
     def stop_token_ids(self) -> tuple[int, ...]:
-        ids = {self.end_of_turn_id, self.tokenizer.eos_token_id} - {None}
-        return tuple(sorted(ids))
+        return tuple(sorted({self.end_of_turn_id, self.tokenizer.eos_token_id} - {None}))
 
     def start(self, system: str, user: str, tools: Sequence[Tool] = ()) -> list[int]:
         """Ids of the first prompt: system message, first user message, header of the reply, forced prefix."""
@@ -108,7 +107,7 @@ class Chat:
             return self.render(messages, add_generation_prompt=True, tools=shown) + self.forced_prefix
 
         frame = f"start {[tool.name for tool in tools]}"
-        return self._remembered((frame, system, user, repr(schemas)), lambda: self._encode_safely(frame, to_text))
+        return self._encode_safely((system, user, repr(schemas)), frame, to_text)
 
     def append(self, reply_ids: Sequence[int], message: str, role: str = "user") -> list[int]:
         """Ids that follow a reply: its end marker unless it was sampled, the next message, header, prefix."""
@@ -117,9 +116,8 @@ class Chat:
         # Llama-2 style templates put a space before the end marker; a model that ended by itself wrote its own.
         after_reply = frame[0].lstrip() if is_ended else frame[0]
         before_reply = frame[1] + self.forced_prefix
-        ids = self._remembered(
-            (role, is_ended, message),
-            lambda: self._encode_safely(after_reply, lambda clean: after_reply + clean(message) + before_reply),
+        ids = self._encode_safely(
+            (role, is_ended, message), after_reply, lambda clean: after_reply + clean(message) + before_reply
         )
         return ids[1:] if is_ended else ids
 
@@ -148,29 +146,29 @@ class Chat:
         text = text.encode("utf-8", "replace").decode("utf-8")  # tokenizers refuse lone surrogates
         return self._markers.broken(text).strip()
 
-    def _remembered(self, key: Hashable, encode: Callable[[], list[int]]) -> list[int]:
-        """The ids that `encode` gave for the key before, or gives now; the list is the caller's own."""
-        if key not in self._known:
-            ids = encode()
-            if self._num_known + len(ids) > MAX_KNOWN:
-                self._known.clear()
-                self._num_known = 0
-            self._known[key] = ids
-            self._num_known += len(ids)
-        return list(self._known[key])
-
-    def _encode_safely(self, frame: str, to_text: Callable[[Callable[[str], str]], str]) -> list[int]:
+    def _encode_safely(
+        self, messages: Hashable, frame: str, to_text: Callable[[Callable[[str], str]], str]
+    ) -> list[int]:
         """Ids of a text that holds messages, with exactly the markers of its frame, by count of their ids.
 
+        They are remembered; the list is the caller's own.
         Texts are compared before a tokenizer normalises them; should one find a marker there all the same, the
         messages lose every character a marker could be made of.
         """
+        key = messages, frame
+        if key in self._known:
+            return list(self._known[key])
         if frame not in self._num_markers:
             self._num_markers[frame] = self._count_markers(self._encode(to_text(lambda _: USER)))
         ids = self._encode(to_text(self._clean))
         if self._count_markers(ids) != self._num_markers[frame]:
             ids = self._encode(to_text(lambda text: plain_words(self._clean(text))))
-        return ids
+        if self._num_known + len(ids) > MAX_KNOWN:
+            self._known.clear()
+            self._num_known = 0
+        self._known[key] = ids
+        self._num_known += len(ids)
+        return list(ids)
 
     def _count_markers(self, ids: Sequence[int]) -> int:
         return sum(index in self._marker_ids for index in ids)
@@ -198,15 +196,20 @@ class Chat:
                 "Use a template that alternates user and assistant messages."
             ) from error
 
+    def render_if_possible(
+        self, messages: list[Message], *, add_generation_prompt: bool = True, tools: Sequence[Any] = ()
+    ) -> str:
+        """The same; empty where the template refuses the conversation."""
+        try:
+            return self.render(messages, add_generation_prompt=add_generation_prompt, tools=tools)
+        except ChatTemplateError:
+            return ""
+
     def _no_role_reason(self, *, is_growing: bool) -> str:
         """Why the system text goes into the first user message; empty where the template has a system role."""
         messages = [{"role": "system", "content": REPLY}, {"role": "user", "content": USER}]
-        try:
-            has_role = REPLY in self.render(messages, add_generation_prompt=True)
-        except Exception:
-            # Templates refuse by raising whatever Jinja gives them; folding the text into the user turn is safe.
-            has_role = False
-        if not has_role:
+        # Where the template refuses, folding the text into the user turn is safe.
+        if REPLY not in self.render_if_possible(messages):
             return "This chat template has no system role; the system text stands in the first user message."
         if is_growing and self._moves_system_text(messages):
             return "This chat template shows the system text in the last user message only; here it stays in the first."
@@ -215,18 +218,13 @@ class Chat:
     def _moves_system_text(self, messages: list[Message]) -> bool:
         """Mistral's templates show the system text before the newest question, so that it moves with every turn."""
         later = [{"role": "assistant", "content": "yes"}, {"role": "user", "content": NEXT_USER}]
-        try:
-            return REPLY not in self.render([*messages, *later], add_generation_prompt=True).partition(USER)[0]
-        except ChatTemplateError:
-            return False  # taking it apart says what is wrong
+        text = self.render_if_possible([*messages, *later])
+        return bool(text) and REPLY not in text.partition(USER)[0]  # if it is refused, taking it apart says why
 
     def _end_of_reply(self) -> str:
         """The text behind a last reply, empty where the template does not show one."""
         messages = [*self._first_messages(SYSTEM, USER), {"role": "assistant", "content": REPLY}]
-        try:
-            return self.render(messages, add_generation_prompt=False).partition(REPLY)[2]
-        except ChatTemplateError:
-            return ""
+        return self.render_if_possible(messages, add_generation_prompt=False).partition(REPLY)[2]
 
     def _take_apart(self) -> tuple[str, str, str]:
         """The text between a reply and the next user message, and between that message and the next reply.

@@ -75,8 +75,7 @@ class CtxManager:
         """The whole conversation: only the new message is added to it."""
         role, text = self._asked(seat, user)
         if self.chat is None:
-            messages = [*conversation(episode.system, episode.turns), {"role": role, "content": text}]
-            return Prompt(user=text, role=role, messages=messages)
+            return Prompt(user=text, role=role, messages=[*episode.messages(), {"role": role, "content": text}])
         if episode.turns:
             new = self.chat.append(episode.turns[-1].response_ids, text, role=role)
         else:

@@ -105,14 +105,13 @@ class TagCalls:
                     faults.append(fault)
             return faults
 
-        if self.threads is not None and self.threads.is_busy:  # Ctrl-C while an environment hangs
-            self.threads.close()
-            return
-        try:
-            for fault in self.submit(work).result(timeout=CLOSE_S):
-                self.report("close", f"closing an environment failed: {fault}", fault.trace)
-        except TimeoutError:
-            self.report("close", f"closing the environments takes more than {CLOSE_S:g} s. They are left as they are.")
+        if self.threads is None or not self.threads.is_busy:  # else it is Ctrl-C while an environment hangs
+            try:
+                for fault in self.submit(work).result(timeout=CLOSE_S):
+                    self.report("close", f"closing an environment failed: {fault}", fault.trace)
+            except TimeoutError:
+                slow = f"closing the environments takes more than {CLOSE_S:g} s. They are left as they are."
+                self.report("close", slow)
         if self.threads is not None:
             self.threads.close()
 

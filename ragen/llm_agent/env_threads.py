@@ -12,7 +12,8 @@ import threading
 import time
 import weakref
 from collections.abc import Callable
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
+from contextlib import suppress
 from dataclasses import dataclass, field
 from queue import Empty, SimpleQueue
 from typing import Any, Generic, TypeVar
@@ -112,12 +113,9 @@ class _Thread(threading.Thread):
 
 def wait_for(future: Future[T]) -> T:
     """The result of a future, however long it takes; Ctrl-C ends the wait."""
-    while True:
-        try:
-            return future.result(POLL_S)
-        except TimeoutError:
-            if future.done():
-                return future.result()
+    while not wait([future], POLL_S).done:
+        pass
+    return future.result()
 
 
 class CallThreads:
@@ -159,11 +157,9 @@ class CallThreads:
 
 def _stop(jobs: Jobs, is_closed: threading.Event, num_threads: int) -> None:
     is_closed.set()
-    try:
+    with suppress(Empty):
         while True:
             jobs.get_nowait()
-    except Empty:
-        pass
     for _ in range(num_threads):
         jobs.put(None)
 

@@ -301,16 +301,12 @@ class EsManager:
         self.num_groups = env_set.env_groups
         self.seats: list[Seat] = []
         self._calls: dict[str, TagCalls] = {}
-        group_id = 0
         for tag, num_groups in zip(env_set.env_configs.tags, env_set.env_configs.n_groups, strict=True):
             spec = custom_envs[tag]
             calls = self._calls.setdefault(tag, TagCalls(tag, spec))
-            envs = iter(make_envs(calls, num_groups * self.group_size))
-            for _ in range(num_groups):
-                for member in range(self.group_size):
-                    seat = Seat(tag=tag, spec=spec, calls=calls, env=next(envs), group_id=group_id, member=member)
-                    self.seats.append(seat)
-                group_id += 1
+            for env in make_envs(calls, num_groups * self.group_size):
+                group_id, member = divmod(len(self.seats), self.group_size)
+                self.seats.append(Seat(tag=tag, spec=spec, calls=calls, env=env, group_id=group_id, member=member))
 
     @property
     def env_types(self) -> list[str]:
@@ -320,13 +316,12 @@ class EsManager:
         """Put the environments on the levels of their groups and return the seats; those of a group without a level
         are left out."""
         playing: list[tuple[Seat, int]] = []
+        works: dict[TagCalls, list[Work[tuple[TextEnv, EpisodeStart]]]] = {calls: [] for calls in self._calls.values()}
         for seat in self.seats:
             if (level := levels[seat.group_id]) is not None:
                 seat.member = level.visit * self.group_size + seat.member % self.group_size
                 playing.append((seat, level.seed))
-        works: dict[TagCalls, list[Work[tuple[TextEnv, EpisodeStart]]]] = {calls: [] for calls in self._calls.values()}
-        for seat, seed in playing:
-            works[seat.calls].append(seat.starting(seed))
+                works[seat.calls].append(seat.starting(level.seed))
         # Tags with several threads first: they work while the others are waited for.
         futures = {calls: [calls.submit(work) for work in works[calls]] for calls in works if calls.is_parallel}
         started = {calls: iter(calls.run(works[calls])) for calls in works if not calls.is_parallel}

@@ -43,13 +43,10 @@ class Markers:
         "go<|im_end|>" -> "go< |im_end|>"
         """
         for _ in range(MAX_PASSES):
-            if self._start is None or not self.is_in(text):
+            if self._start is None or not any(marker in text for marker in self.texts):
                 return text
             text = self._start.sub(r"\1 ", text)
         return plain_words(text)  # markers with spaces in them could keep making one another
-
-    def is_in(self, text: str) -> bool:
-        return any(marker in text for marker in self.texts)
 
 
 def plain_words(text: str) -> str:

@@ -20,13 +20,12 @@ def episode_metrics(episode: Episode) -> Metrics:
             if key != "success":
                 sums[key] += value
     metrics |= {key: total / len(episode.turns) for key, total in sums.items()}
-    metrics |= {
+    return metrics | {
         "reward": episode.reward,
         "score": episode.score,
         "penalty": episode.penalty,
         "num_turns": float(len(episode.turns)),
     }
-    return metrics
 
 
 def rollout_metrics(episodes: Sequence[Episode]) -> Metrics:
@@ -37,11 +36,8 @@ def rollout_metrics(episodes: Sequence[Episode]) -> Metrics:
     """
     metrics: Metrics = {}
     valid = [episode for episode in episodes if not episode.status.is_fault]
-    by_tag: dict[str, list[Episode]] = {}
-    for episode in valid:
-        by_tag.setdefault(episode.tag, []).append(episode)
-    for tag, members in by_tag.items():
-        rows = [episode_metrics(episode) for episode in members]
+    for tag in dict.fromkeys(episode.tag for episode in valid):
+        rows = [episode_metrics(episode) for episode in valid if episode.tag == tag]
         for key in dict.fromkeys(key for row in rows for key in row):
             values = [row.get(key, 0.0) for row in rows]
             non_zero = [value for value in values if value]

@@ -65,13 +65,15 @@ def parse_reply(
     the first with a known action. With `is_free_text` nothing is split: the answer block is the one action. With
     `has_tools` a tool_call block may stand for the answer block; it is the one action, tags and all.
     """
-    blocks = _think_and_answer(text, (ANSWER, TOOL_CALL) if has_tools else (ANSWER,)) if enable_think else None
-    if not enable_think:
-        blocks = (has_tools and _call_only(text)) or _answer_only(text)
-    if blocks is None:
+    if enable_think:
+        thought, answer = _think_and_answer(text, (ANSWER, TOOL_CALL) if has_tools else (ANSWER,))
+    else:
+        thought, answer = "", _called(text) if has_tools else None
+        answer = answer or _block(text, text.find(ANSWER[0]), ANSWER)
+    if answer is None:
         return ParsedReply(False, "", [], 0)
     markers = (*THINK, *ANSWER, *special_strings)
-    thought, answer = _without(blocks[0], markers).strip(), blocks[1]
+    thought = _without(thought, markers).strip()
     if has_tools and answer.lstrip().startswith(TOOL_CALL[0]):
         return ParsedReply(True, thought, [answer], 0, True)
     answer = _without(answer, markers)
@@ -124,43 +126,35 @@ def _undecorated(piece: str, known: Collection[str]) -> str:
 Tags = tuple[str, str]
 
 
-def _think_and_answer(text: str, blocks: Sequence[Tags]) -> tuple[str, str] | None:
-    """The thought and what is in the block directly behind it; a call of a tool keeps its tags."""
+def _think_and_answer(text: str, blocks: Sequence[Tags]) -> tuple[str, str | None]:
+    """The thought and what is in the block directly behind it, or None; a call of a tool keeps its tags."""
     start = text.find(THINK[0])
     if start < 0:
-        return None
+        return "", None
     start += len(THINK[0])
     search_from = start
     while (end := text.find(THINK[1], search_from)) >= 0:
         answer_from = _skip_space(text, end + len(THINK[1]))
         for tags in blocks:
             if text.startswith(tags[0], answer_from):
-                block = _block(text, answer_from, tags)
-                return None if block is None else (text[start:end], block)
+                return text[start:end], _block(text, answer_from, tags)
         search_from = max(end + len(THINK[1]), answer_from)
-    return None
+    return "", None
 
 
-def _answer_only(text: str) -> tuple[str, str] | None:
-    start = text.find(ANSWER[0])
-    block = _block(text, start, ANSWER) if start >= 0 else None
-    return None if block is None else ("", block)
-
-
-def _call_only(text: str) -> tuple[str, str] | None:
+def _called(text: str) -> str | None:
     """The call of a tool that a reply without a thought begins with, also behind the forced <answer>."""
     start = _skip_space(text, 0)
     if text.startswith(ANSWER[0], start):
         start = _skip_space(text, start + len(ANSWER[0]))
-    block = _block(text, start, TOOL_CALL) if text.startswith(TOOL_CALL[0], start) else None
-    return None if block is None else ("", block)
+    return _block(text, start, TOOL_CALL)
 
 
 def _block(text: str, start: int, tags: Tags) -> str | None:
-    """What is in the block that starts here, with the tags of a call of a tool; None where it does not end."""
+    """What is in the block that starts here, with the tags of a call of a tool; None where none does, or has no end."""
     inside = start + len(tags[0])
     end = text.find(tags[1], inside)
-    if end < 0:
+    if end < 0 or not text.startswith(tags[0], start):
         return None
     return text[start : end + len(tags[1])] if tags == TOOL_CALL else text[inside:end]
 

@@ -50,14 +50,10 @@ def scripted_policy(config: Config, environments: EsManager, *, noise: float, se
 
     def reply(request: Request) -> str:
         seat, rng = environments.seats[request.session], Rng(seed, "teacher", request.seed)
-        num_actions = min(agent.max_actions_per_turn, seat.num_actions_left)
+        num_actions = 1 if seat.is_free_text else min(agent.max_actions_per_turn, seat.num_actions_left)
         # The random policy needs no plan: a solver may search for a while.
-        num_actions = 1 if seat.is_free_text else num_actions
         plan = seat.plan() if noise < 1 else [""]
-        if plan and rng.random() >= noise:
-            actions = plan[:num_actions]
-        else:
-            actions = seat.sample(rng, num_actions)
+        actions = plan[:num_actions] if plan and rng.random() >= noise else seat.sample(rng, num_actions)
         answer = f" {agent.action_sep} ".join(actions) + "</answer>"
         if not agent.enable_think:
             return answer

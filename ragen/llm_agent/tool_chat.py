@@ -9,18 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
-from ragen.env.tools import TOOL_CALL, Tool, ToolCall
-from ragen.errors import ChatTemplateError
+from ragen.env.tools import TOOL_CALL, Tool, ToolCall, one_text
 from ragen.types import Message
 
 RESULT, CALL, NEXT = "earlier result 7D", "earlier call 7E", "another question 7F"
 RESPONSE = ("<tool_response>\n", "\n</tool_response>")
 """Around a result in a user message."""
-PROBE = Tool(
-    name="probe_7G",
-    description="Nothing.",
-    parameters={"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]},
-)
+PROBE = Tool(name="probe_7G", description="Nothing.", parameters=one_text("text"))
 
 Frame = tuple[str, str]
 """The text between a reply and a message, and between that message and the next reply."""
@@ -38,9 +33,9 @@ def to_user(message: Message) -> Message:
 
 
 class Render(Protocol):
-    """`Chat.render`."""
+    """`Chat.render_if_possible`: empty where the template refuses."""
 
-    def __call__(self, messages: list[Message], *, add_generation_prompt: bool, tools: Sequence[Any] = ()) -> str: ...
+    def __call__(self, messages: list[Message], *, tools: Sequence[Any] = ()) -> str: ...
 
 
 class ToolChat:
@@ -83,13 +78,10 @@ class ToolChat:
         """The template names the tools and the form of a call, and leaves them where they are as turns follow."""
         user = self.first[-1]["content"]
         later = [*self.first, {"role": "assistant", "content": CALL}, {"role": "user", "content": NEXT}]
-        try:
-            tools = [PROBE.to_json()]
-            text = self.render(self.first, add_generation_prompt=True, tools=tools)
-            grown = self.render(later, add_generation_prompt=True, tools=tools) if is_growing else text
-        except ChatTemplateError:
-            return False
-        is_shown = all(part in text for part in (PROBE.name, TOOL_CALL[0], '"arguments"'))
+        tools = [PROBE.to_json()]
+        text = self.render(self.first, tools=tools)
+        grown = self.render(later, tools=tools) if is_growing else text
+        is_shown = bool(grown) and all(part in text for part in (PROBE.name, TOOL_CALL[0], '"arguments"'))
         return (
             is_shown
             and text.partition(user)[0] == grown.partition(user)[0]
@@ -99,16 +91,13 @@ class ToolChat:
     def _take_apart(self) -> Frame | None:
         """The pieces around a tool message; None where the template refuses one or shows it as a reply."""
         reply: Message = {"role": "assistant", "content": CALL}
-        texts = []
-        for role in ("tool", "assistant"):
-            messages = [*self.first, reply, {"role": role, "content": RESULT}]
-            try:
-                texts.append(self.render(messages, add_generation_prompt=True, tools=self._schemas))
-            except ChatTemplateError:
-                texts.append("")
-        if texts[0] == texts[1]:
+        as_result, as_reply = (
+            self.render([*self.first, reply, {"role": role, "content": RESULT}], tools=self._schemas)
+            for role in ("tool", "assistant")
+        )
+        if as_result == as_reply:
             return None
-        after_reply, found, before_reply = texts[0].partition(CALL)[2].partition(RESULT)
+        after_reply, found, before_reply = as_result.partition(CALL)[2].partition(RESULT)
         return (after_reply, before_reply) if found else None
 
     def _fits(self, frame: Frame) -> bool:
@@ -116,14 +105,11 @@ class ToolChat:
         call = ToolCall(PROBE.name, {"text": "x"}).block
         turns = [(call, "tool", "result 0"), (call, "tool", "result 1"), ("done", "user", NEXT), (call, "tool", "last")]
         messages = list(self.first)
-        text = self.render(messages, add_generation_prompt=True, tools=self._schemas)
+        text = self.render(messages, tools=self._schemas)
         before = self.user_frame[1]
         for reply, role, said in turns:
             messages += [{"role": "assistant", "content": reply}, {"role": role, "content": said}]
             around = frame if role == "tool" else self.user_frame
             text = text.removesuffix(before) + self.to_earlier(before) + reply + around[0] + said + around[1]
             before = around[1]
-        try:
-            return text == self.render(messages, add_generation_prompt=True, tools=self._schemas)
-        except ChatTemplateError:
-            return False
+        return text == self.render(messages, tools=self._schemas)

@@ -66,7 +66,8 @@ def test_a_file_is_completed_in_bash(scripts, tmp_path, monkeypatch):
     assert complete("bash", scripts["bash"], "ragen", "plot", "check") == {"checkpoints"}
 
 
-def test_every_command_has_its_options_and_second_words():
+def test_every_command_has_its_options_and_second_words(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "1000")  # as the command sets it
     words, options = words_of_commands()
     assert list(words) == list(options) == list(COMMANDS)
     assert words["sweep"] == ["top-p", "kl", "entropy", "grad-analysis", "probe-ckpt"]

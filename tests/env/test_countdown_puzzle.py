@@ -5,7 +5,7 @@ import itertools
 import pytest
 
 from ragen.env.arithmetic import value
-from ragen.env.countdown.puzzle import Puzzle, draw_expression, draw_puzzle, join, number, results, solve
+from ragen.env.countdown.puzzle import Puzzle, Term, draw_expression, draw_puzzle, join, results, solve
 from ragen.errors import ConfigError
 from ragen.seeding import Rng
 
@@ -27,7 +27,7 @@ def test_every_puzzle_has_a_solution_of_all_its_numbers(num_numbers):
 
 def test_what_cannot_be_reached_has_no_solution():
     assert solve(Puzzle((1, 1), 7)) is None
-    reached = {term.value for term in results(number(8), number(2))}
+    reached = {term.value for term in results(Term(8, "8"), Term(2, "2"))}
     assert reached == {10, 16, 6, 4}
 
 
@@ -40,8 +40,8 @@ def test_random_expressions_are_worth_what_they_say():
 
 
 def test_parentheses_stand_where_they_are_needed():
-    sums = join(number(3), "+", number(2), 5)
-    shown = [join(number(8), sign, sums, 0).text for sign in "+-*/"]
+    sums = join(Term(3, "3"), "+", Term(2, "2"), 5)
+    shown = [join(Term(8, "8"), sign, sums, 0).text for sign in "+-*/"]
     assert shown == ["8 + 3 + 2", "8 - (3 + 2)", "8 * (3 + 2)", "8 / (3 + 2)"]
 
 

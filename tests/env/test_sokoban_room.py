@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from ragen.env import make_env
 from ragen.env.bits import moves
 from ragen.env.sokoban.room import Level, generate_level, paint_floor, pull_boxes
-from ragen.env.sokoban.solver import solve
+from ragen.env.sokoban.solver import search
 from ragen.seeding import Rng
 from tests.env.helpers import room, sokoban
 
@@ -51,14 +51,14 @@ def test_three_thousand_simple_levels_can_be_solved():
     for seed in range(3000):
         level = generate_level(6, 6, num_boxes=1, search_depth=300, seed=seed)
         check_level(level, 1)
-        assert solve(level)
+        assert search(level).actions
 
 
 def test_larger_levels_can_be_solved_in_the_search_depth_and_three_strolling_steps():
     for seed in range(300):
         level = generate_level(8, 8, num_boxes=2, search_depth=10, seed=seed)
         check_level(level, 2)
-        solution = solve(level)
+        solution = search(level).actions
         assert solution and len(solution) <= 13
         assert play(level, solution)
 
@@ -73,7 +73,7 @@ def test_larger_levels_can_be_solved_in_the_search_depth_and_three_strolling_ste
 def test_any_shape_and_any_seed_gives_a_solvable_level(rows, columns, num_boxes, depth, seed):
     level = generate_level(rows, columns, num_boxes=num_boxes, search_depth=depth, seed=seed)
     check_level(level, num_boxes)
-    solution = solve(level)
+    solution = search(level).actions
     assert solution and len(solution) <= depth + 3
     assert play(level, solution)
 

@@ -5,7 +5,7 @@ import pytest
 from ragen.env import make_env
 from ragen.env.bits import moved, moves_by_action
 from ragen.env.sokoban.room import Level
-from ragen.env.sokoban.solver import ACTIONS, live_cells, solve
+from ragen.env.sokoban.solver import ACTIONS, live_cells, search
 from ragen.seeding import Rng
 from tests.env.helpers import room
 
@@ -47,7 +47,7 @@ def test_the_solver_finds_the_fewest_moves_from_any_state(size: int, num_boxes: 
 
 def test_a_box_in_a_corner_is_lost():
     level = room("######", "#X_P_#", "#___O#", "######")
-    assert solve(level) is None
+    assert search(level).actions is None
 
 
 def test_live_cells_are_those_from_which_a_target_can_be_reached():
@@ -58,5 +58,5 @@ def test_live_cells_are_those_from_which_a_target_can_be_reached():
 
 def test_the_solver_gives_up_at_its_bound():
     level = room("########", "#P_____#", "#_X____#", "#____X_#", "#___O_O#", "########")
-    assert solve(level) is not None
-    assert solve(level, max_states=3) is None
+    assert search(level).actions is not None
+    assert search(level, max_states=3).actions is None

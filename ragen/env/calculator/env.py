@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated
 
 from ragen.config.bounds import Count, number
 from ragen.env import arithmetic
 from ragen.env.calculator.problems import draw_problem
 from ragen.env.expression_env import ExpressionEnv
-from ragen.env.tool_env import ToolRefused
 from ragen.env.tools import Tool, one_text
 from ragen.seeding import Rng
 
@@ -37,13 +36,10 @@ class CalculatorEnv(ExpressionEnv):
 
     def reset(self, seed: int, member: int = 0) -> str:
         self.problem = draw_problem(seed, max_number=self.config.max_number)
-        return self.pose(self.problem, str(self.problem.value))
+        return self.pose(self.problem.question, self.problem.expression)
 
-    def use(self, name: str, arguments: dict[str, Any]) -> str:
-        try:
-            return arithmetic.show(arithmetic.value(arguments["expression"]))
-        except arithmetic.Refused as reason:
-            raise ToolRefused(f"the expression has no value: {reason}") from reason
+    def value_of(self, expression: str) -> str:
+        return str(arithmetic.value(expression))
 
     def notes(self) -> str:
         return "The answer is one whole number, without words."
@@ -57,7 +53,7 @@ class CalculatorEnv(ExpressionEnv):
         expression = f"{rng.choice(numbers)} {rng.choice('+-*')} {rng.choice(numbers)}"
         if rng.random() < 0.5:
             return self.ask(expression)
-        return arithmetic.show(arithmetic.value(expression))
+        return self.value_of(expression)
 
     def hint(self) -> str:
         return (

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from ragen.config.bounds import Count, number
-from ragen.env.arithmetic import Refused, evaluate, numbers, parse, show
-from ragen.env.base import StartedEnv, StepResult, step_info
+from ragen.env.arithmetic import Refused, evaluate, numbers, parse
+from ragen.env.attempts import AttemptsEnv
+from ragen.env.base import StepResult
 from ragen.env.countdown.puzzle import Puzzle, draw_expression, draw_puzzle, solve
 from ragen.seeding import Rng
 
@@ -22,7 +23,7 @@ class CountdownConfig:
     max_steps: Annotated[Count, "Answers of an episode; the last one ends it."] = 3
 
 
-class CountdownEnv(StartedEnv):
+class CountdownEnv(AttemptsEnv):
     """An answer is an expression with + - * / and parentheses; the right one gives 1, everything else 0."""
 
     config_class = CountdownConfig
@@ -41,18 +42,11 @@ class CountdownEnv(StartedEnv):
 
     def step(self, action: str) -> StepResult:
         """Judge an expression; one that is wrong or cannot be read is answered with the reason."""
-        assert not self.is_solved and self.num_steps < self.config.max_steps, "the episode is over: call reset"
-        self.num_steps += 1
+        self.count_step()
         said, self.said = self.said, self.judge(action)
         self.is_solved = not self.said
         is_valid = self.is_solved or self.said.startswith(RESULT)
-        return StepResult(
-            observation=self.render(),
-            reward=float(self.is_solved),
-            terminated=self.is_solved,
-            truncated=not self.is_solved and self.num_steps >= self.config.max_steps,
-            info=step_info(is_valid=is_valid, is_effective=self.said != said, is_success=self.is_solved),
-        )
+        return self.result(reward=float(self.is_solved), is_valid=is_valid, is_effective=self.said != said)
 
     def judge(self, text: str) -> str:
         """What is wrong with an answer; empty where it is right."""
@@ -64,7 +58,7 @@ class CountdownEnv(StartedEnv):
             value = evaluate(tree)
         except Refused as reason:
             return f"Your last answer was refused: {reason}."
-        return "" if value == self.puzzle.target else f"{RESULT} {show(value)}, not {self.puzzle.target}."
+        return "" if value == self.puzzle.target else f"{RESULT} {value}, not {self.puzzle.target}."
 
     @property
     def listed(self) -> str:

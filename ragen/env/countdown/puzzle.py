@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import combinations
 
 from ragen.errors import ConfigError
 from ragen.seeding import Rng
@@ -38,10 +39,6 @@ class Term:
     """The calculations that led to it, such as "3 + 4 = 7"."""
 
 
-def number(value: int) -> Term:
-    return Term(value, str(value))
-
-
 def results(first: Term, second: Term) -> Iterator[Term]:
     """Everything that two terms give: sum, product, difference and quotient, the larger before the smaller."""
     if first.value < second.value:
@@ -67,7 +64,7 @@ def join(left: Term, sign: str, right: Term, value: int) -> Term:
 
 def draw_expression(numbers: Sequence[int], rng: Rng) -> Term:
     """A random expression that uses every number once."""
-    terms = [number(value) for value in numbers]
+    terms = [Term(value, str(value)) for value in numbers]
     while len(terms) > 1:
         rng.shuffle(terms)
         first, second = terms.pop(), terms.pop()
@@ -100,13 +97,12 @@ def solve(puzzle: Puzzle) -> Term | None:
         key = tuple(sorted(term.value for term in terms))
         if key in dead:
             return None
-        for index, first in enumerate(terms):
-            for other in range(index + 1, len(terms)):
-                rest = terms[:index] + terms[index + 1 : other] + terms[other + 1 :]
-                for result in results(first, terms[other]):
-                    if found := search((*rest, result)):
-                        return found
+        for first, second in combinations(range(len(terms)), 2):
+            rest = terms[:first] + terms[first + 1 : second] + terms[second + 1 :]
+            for result in results(terms[first], terms[second]):
+                if found := search((*rest, result)):
+                    return found
         dead.add(key)
         return None
 
-    return search(tuple(map(number, puzzle.numbers)))
+    return search(tuple(Term(value, str(value)) for value in puzzle.numbers))

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 from ragen.config.bounds import Share, number
 from ragen.env.base import StepResult, step_info
@@ -13,9 +12,6 @@ from ragen.env.bits import moved, to_row_col
 from ragen.env.board import DISTINCT, BoardEnv, ObservationFormat, Symbol, offset_in_words
 from ragen.env.frozen_lake.lake import ACTIONS, Lake, generate_lake, solve
 from ragen.seeding import Rng
-
-if TYPE_CHECKING:
-    import numpy as np
 
 SIDEWAYS = {1: (2, 4), 2: (1, 3), 3: (2, 4), 4: (1, 3)}
 """Action id -> the two actions at right angles to it."""
@@ -42,9 +38,7 @@ class FrozenLakeConfig:
     is_slippery: Annotated[bool, "Moves may slip sideways; False makes every move go as intended."] = True
     success_rate: Annotated[Share, "Probability that a move on slippery ice goes as intended."] = 0.8
     observation_format: ObservationFormat = "grid"
-    symbols: Annotated[FrozenLakeSymbols, "The character of each kind of cell.", DISTINCT] = field(
-        default_factory=FrozenLakeSymbols
-    )
+    symbols: Annotated[FrozenLakeSymbols, "The character of each kind of cell.", DISTINCT] = FrozenLakeSymbols()
 
 
 # The members of a group are reset one after the other on the same level.
@@ -56,13 +50,7 @@ class FrozenLakeEnv(BoardEnv):
 
     config_class = FrozenLakeConfig
     action_names = ACTIONS
-
-    def __init__(self, config: FrozenLakeConfig | None = None) -> None:
-        config = config or FrozenLakeConfig()
-        size, stride = config.size, config.size + 1
-        super().__init__(config, num_rows=size, num_columns=size, stride=stride)
-        self.board = sum(map(sum, self.cells))
-        self.reset(seed=0)  # also proves, before any training, that such lakes exist
+    picture = "ragen.env.frozen_lake.picture"
 
     def reset(self, seed: int, member: int = 0) -> str:
         """Start a new episode: the lake follows from `seed`, the slips from `seed` and `member`."""
@@ -71,8 +59,8 @@ class FrozenLakeEnv(BoardEnv):
 
     def load(self, lake: Lake) -> str:
         """Start a new episode on a given lake; returns the first observation."""
-        self.lake = lake
-        self.player = lake.start
+        self.set_size(lake.size, lake.size, lake.stride)
+        self.lake, self.player = lake, lake.start
         return self.render()
 
     def step(self, action: int) -> StepResult:
@@ -117,11 +105,6 @@ class FrozenLakeEnv(BoardEnv):
         player = self.kind(self.player).replace("_", " ").capitalize()
         lake = self.lake
         return {"Start": lake.start, "Goal": lake.goal, player: self.player, "Holes": self.board & ~lake.ice}
-
-    def tiles(self) -> Mapping[str, np.ndarray]:
-        from ragen.env.frozen_lake.picture import TILES
-
-        return TILES
 
     def level_content(self) -> str:
         """The lake, however it is shown."""

@@ -49,8 +49,7 @@ def slide(board: Board, action: int) -> tuple[Board, Row]:
 
 def moves(board: Board) -> dict[int, tuple[Board, Row]]:
     """The actions that move a tile -> what they lead to."""
-    found = {action: slide(board, action) for action in ACTIONS}
-    return {action: after for action, after in found.items() if after[0] != board}
+    return {action: after for action in ACTIONS if (after := slide(board, action))[0] != board}
 
 
 def empty_cells(board: Board) -> list[tuple[int, int]]:

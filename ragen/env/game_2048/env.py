@@ -39,8 +39,7 @@ def draw_start(size: int, *, target: int, start_moves: int, seed: int) -> Board:
         board: Board = ((0,) * size,) * size
         board = add_tile(add_tile(board, rng), rng)
         for _ in range(start_moves):
-            possible = moves(board)
-            if not possible:
+            if not (possible := moves(board)):
                 break
             board = add_tile(possible[rng.choice(list(possible))][0], rng)
         if moves(board) and largest(board) < target:

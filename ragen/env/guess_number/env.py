@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from ragen.config.bounds import Count, number
-from ragen.env.base import StartedEnv, StepResult, step_info
+from ragen.env.attempts import AttemptsEnv
+from ragen.env.base import StepResult
 from ragen.errors import ConfigError
 from ragen.seeding import Rng
 
@@ -38,7 +39,7 @@ class GuessNumberConfig:
             )
 
 
-class GuessNumberEnv(StartedEnv):
+class GuessNumberEnv(AttemptsEnv):
     """An answer is a number; the hidden one gives 1, everything else 0."""
 
     config_class = GuessNumberConfig
@@ -60,20 +61,12 @@ class GuessNumberEnv(StartedEnv):
 
     def step(self, action: str) -> StepResult:
         """Compare a guess with the hidden number; what is no number of the range is refused and counts as a guess."""
-        assert not self.is_solved and self.num_steps < self.config.max_steps, "the episode is over: call reset"
-        self.num_steps += 1
+        self.count_step()
         guess, before = self.read(action), (self.low, self.high)
         if guess is not None:
             self.compare(guess)
-        return StepResult(
-            observation=self.render(),
-            reward=float(self.is_solved),
-            terminated=self.is_solved,
-            truncated=not self.is_solved and self.num_steps >= self.config.max_steps,
-            info=step_info(
-                is_valid=guess is not None, is_effective=(self.low, self.high) != before, is_success=self.is_solved
-            ),
-        )
+        is_effective = (self.low, self.high) != before
+        return self.result(reward=float(self.is_solved), is_valid=guess is not None, is_effective=is_effective)
 
     def read(self, text: str) -> int | None:
         """The number of an answer; None, and a reason to be told, where there is none that may be guessed."""

@@ -44,11 +44,9 @@ class Index:
         wanted = list(dict.fromkeys(words(query)))[:MAX_WORDS]
         scored = []
         for number, (found, title) in enumerate(zip(self.words, self.titles, strict=True)):
-            score = 0
-            for word in wanted:
-                if word in found:
-                    # A word that few passages have says more about them.
-                    score += SCALE * len(self.passages) // self.counts[word] * (TITLE_WEIGHT if word in title else 1)
+            # A word that few passages have says more about them.
+            weights = {word: SCALE * len(self.passages) // self.counts[word] for word in wanted if word in found}
+            score = sum(weight * (TITLE_WEIGHT if word in title else 1) for word, weight in weights.items())
             if score:
                 scored.append((-score, number))
         return [self.passages[number] for _, number in sorted(scored)[:limit]]

@@ -8,7 +8,7 @@ Tested in tests/env/test_lookup_env.py.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from ragen.errors import ConfigError
@@ -86,13 +86,11 @@ class World:
     def __init__(self, seed: int, *, num_people: int, num_cities: int) -> None:
         rng = Rng(seed, "world")
         self.names = {
-            "person": draw_names(rng, [f"{first} {last}" for first in FIRST_NAMES for last in LAST_NAMES], num_people),
-            "company": draw_names(rng, [f"{word} {trade}" for word in COMPANY_WORDS for trade in TRADES], num_cities),
-            "city": draw_names(rng, [start + end for start in STARTS for end in CITY_ENDS], num_cities),
-            "river": draw_names(rng, [start + end for start in STARTS for end in RIVER_ENDS], num_cities),
-            "province": draw_names(
-                rng, [start + end for start in STARTS for end in PROVINCE_ENDS], num_cities // 3 + 1
-            ),
+            "person": draw_names(rng, FIRST_NAMES, LAST_NAMES, num_people, between=" "),
+            "company": draw_names(rng, COMPANY_WORDS, TRADES, num_cities, between=" "),
+            "city": draw_names(rng, STARTS, CITY_ENDS, num_cities),
+            "river": draw_names(rng, STARTS, RIVER_ENDS, num_cities),
+            "province": draw_names(rng, STARTS, PROVINCE_ENDS, num_cities // 3 + 1),
         }
         self.facts: dict[tuple[str, str], str] = {}
         for relation in RELATIONS:
@@ -133,7 +131,8 @@ class World:
         return hops
 
 
-def draw_names(rng: Rng, names: list[str], count: int) -> list[str]:
+def draw_names(rng: Rng, starts: Sequence[str], ends: Sequence[str], count: int, *, between: str = "") -> list[str]:
+    names = [start + between + end for start in starts for end in ends]
     rng.shuffle(names)
     return names[:count]
 

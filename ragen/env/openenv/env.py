@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Annotated, Any
 from urllib.parse import urlsplit, urlunsplit
@@ -27,11 +26,7 @@ TEXTS = ("text", "message", "prompt", "observation", "response", "content", "ech
 ENDS = {"terminated", "truncated"}
 
 
-def is_address(url: str) -> bool:
-    return urlsplit(url).scheme in SCHEMES and bool(urlsplit(url).netloc)
-
-
-ADDRESS = Bound(is_address, "Write http://HOST:PORT.")
+ADDRESS = Bound(lambda url: urlsplit(url).scheme in SCHEMES and urlsplit(url).netloc != "", "Write http://HOST:PORT.")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -55,10 +50,10 @@ class OpenEnvEnv(TextEnv):
     max_tokens = 300
 
     def __init__(self, config: OpenEnvConfig | None = None) -> None:
-        super().__init__(config or OpenEnvConfig())
+        super().__init__(config)
         self.rule = parse_rule(self.config.success, "openenv.success")
         self.opened = contextlib.ExitStack()
-        self.socket = self.opened.enter_context(connection(self.config.url, self.config.timeout_s))
+        self.socket = open_socket(self.config.url, self.config.timeout_s, held_by=self.opened)
         self.reset(seed=0)
 
     def reset(self, seed: int, member: int = 0) -> str:
@@ -143,31 +138,28 @@ class OpenEnvEnv(TextEnv):
             self.close()
 
 
-@contextlib.contextmanager
-def connection(url: str, timeout_s: float) -> Iterator[Any]:
+def open_socket(url: str, timeout_s: float, *, held_by: contextlib.ExitStack) -> Any:
     """A WebSocket to the server."""
     with needing_extra("openenv", "env_type openenv needs websockets, which is not installed"):
         from websockets.exceptions import WebSocketException
         from websockets.sync.client import connect
     parts = urlsplit(url)
     address = urlunsplit((SCHEMES[parts.scheme], parts.netloc, f"{parts.path.rstrip('/')}/ws", "", ""))
-    with contextlib.ExitStack() as stack:
-        try:
-            opening = connect(
-                address,
-                open_timeout=min(timeout_s, 20.0),
-                close_timeout=1.0,
-                max_size=protocol.MAX_MESSAGE,
-                proxy=None,
-                compression=None,  # a small message could unfold into a large one
-            )
-            opened = stack.enter_context(opening)
-        except (OSError, WebSocketException) as error:
-            raise ConfigError(
-                f"openenv.url {url!r}: no OpenEnv server answers there ({safe(str(error), 200)}). "
-                "Start one, for example: ragen serve SimpleSokoban"
-            ) from error
-        yield opened
+    try:
+        opening = connect(
+            address,
+            open_timeout=min(timeout_s, 20.0),
+            close_timeout=1.0,
+            max_size=protocol.MAX_MESSAGE,
+            proxy=None,
+            compression=None,  # a small message could unfold into a large one
+        )
+        return held_by.enter_context(opening)
+    except (OSError, WebSocketException) as error:
+        raise ConfigError(
+            f"openenv.url {url!r}: no OpenEnv server answers there ({safe(str(error), 200)}). "
+            "Start one, for example: ragen serve SimpleSokoban"
+        ) from error
 
 
 def metadata_of(data: dict[str, Any]) -> dict[str, Any]:

@@ -10,7 +10,7 @@ anything else                                -> {"type": "error", "data": {"mess
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import Any, Literal
 
 from ragen.text import safe
 
@@ -19,11 +19,7 @@ MAX_MESSAGE = 8 * 2**20
 MAX_DEPTH = 32
 """Containers within containers."""
 
-INVALID_JSON = "INVALID_JSON"
-UNKNOWN_TYPE = "UNKNOWN_TYPE"
-VALIDATION_ERROR = "VALIDATION_ERROR"
-EXECUTION_ERROR = "EXECUTION_ERROR"
-CAPACITY_REACHED = "CAPACITY_REACHED"
+Code = Literal["INVALID_JSON", "UNKNOWN_TYPE", "VALIDATION_ERROR", "EXECUTION_ERROR", "CAPACITY_REACHED"]
 
 
 class NotAMessage(ValueError):
@@ -36,7 +32,7 @@ def write(kind: str, data: dict[str, Any]) -> str:
     return text.encode("utf-8", "replace").decode()
 
 
-def write_error(message: str, code: str) -> str:
+def write_error(message: str, code: Code) -> str:
     return write("error", {"message": safe(message), "code": code})
 
 

@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 
 from ragen import __version__
 from ragen.env import boundary
-from ragen.env.base import Env, StepResult, TextEnv
+from ragen.env.base import StepResult, TextEnv
 from ragen.env.boundary import EnvFault
 from ragen.env.openenv import protocol
 from ragen.errors import RagenError, needing_extra
@@ -53,7 +53,7 @@ class Session:
     def __init__(self, served: Served) -> None:
         self.env: TextEnv = boundary.make(served.env_type, served.env_config)
         self.num_episodes, self.num_steps, self.is_over = 0, 0, True
-        self.actions: dict[str, Any] | None = None
+        self.actions: dict[str, Any] = {}
 
     def reset(self, data: Mapping[str, Any]) -> dict[str, Any]:
         """Start a level; without a seed each episode has the next number."""
@@ -63,17 +63,16 @@ class Session:
             if type(value) is not int or not 0 <= value < MAX_SEED:
                 raise protocol.NotAMessage(f"{name} must be a whole number from 0 to {MAX_SEED - 1}")
         start = boundary.start(self.env, seed, member)
-        self.actions = (
-            {name.strip().lower(): action for action, name in start.actions.items()} if start.actions else None
-        )
+        names = list((start.actions or {}).values())
+        self.actions = {name.strip().lower(): action for action, name in (start.actions or {}).items()}
         self.num_episodes, self.num_steps, self.is_over = self.num_episodes + 1, 0, False
-        listed = f"An answer is one of: {', '.join(start.actions.values())}." if start.actions else ""
+        listed = f"An answer is one of: {', '.join(names)}." if names else ""
         metadata = {
             "notes": "\n".join(text for text in (start.notes, listed) if text),
             "system_prompt": start.system_prompt,
             "example_answer": start.example,
             "level": start.content,
-            "actions": list(start.actions.values()) if start.actions else None,
+            "actions": names or None,
         }
         return answer(start.observation, reward=None, is_done=False, metadata=metadata)
 
@@ -86,16 +85,12 @@ class Session:
         result: StepResult = boundary.step(self.env, self.action(text))
         self.num_steps += 1
         self.is_over = result.is_done
-        ends = {"terminated": result.terminated, "truncated": result.truncated}
-        return answer(
-            result.observation, reward=result.reward, is_done=result.is_done, metadata={**result.info, **ends}
-        )
+        metadata = result.info | {"terminated": result.terminated, "truncated": result.truncated}
+        return answer(result.observation, reward=result.reward, is_done=result.is_done, metadata=metadata)
 
     def action(self, text: str) -> Any:
         """The text itself, or the id of the action that it names; an unknown name is an id that no action has."""
-        if self.actions is None or not isinstance(self.env, Env):
-            return text
-        return self.actions.get(text.strip().lower(), UNKNOWN)
+        return self.actions.get(text.strip().lower(), UNKNOWN) if self.actions else text
 
     def state(self) -> dict[str, Any]:
         return {"episode_id": str(self.num_episodes), "step_count": self.num_steps}
@@ -121,25 +116,25 @@ async def reply(session: Session, text: str) -> str | None:
     try:
         kind, data = protocol.read(text)
     except protocol.NotAMessage as error:
-        return protocol.write_error(f"Not a message: {error}.", protocol.INVALID_JSON)
+        return protocol.write_error(f"Not a message: {error}.", "INVALID_JSON")
     if kind == "close":
         return None
     if kind == "state":
         return protocol.write("state", session.state())
     calls = {"reset": session.reset, "step": session.step}
     if kind not in calls:
-        return protocol.write_error(f"Unknown type {kind[:50]!r}.", protocol.UNKNOWN_TYPE)
+        return protocol.write_error(f"Unknown type {kind[:50]!r}.", "UNKNOWN_TYPE")
     try:
         with fail_after(STEP_S):
             return protocol.write("observation", await to_thread.run_sync(calls[kind], data, abandon_on_cancel=True))
     except protocol.NotAMessage as error:
-        return protocol.write_error(f"{kind}: {error}.", protocol.VALIDATION_ERROR)
+        return protocol.write_error(f"{kind}: {error}.", "VALIDATION_ERROR")
     except TimeoutError:
         session.is_over = True
-        return protocol.write_error(f"{kind} took more than {STEP_S:g} s.", protocol.EXECUTION_ERROR)
+        return protocol.write_error(f"{kind} took more than {STEP_S:g} s.", "EXECUTION_ERROR")
     except EnvFault as fault:
         session.is_over = True
-        return protocol.write_error(f"The environment failed: {fault}", protocol.EXECUTION_ERROR)
+        return protocol.write_error(f"The environment failed: {fault}", "EXECUTION_ERROR")
 
 
 def build_app(served: Served, *, max_sessions: int = MAX_SESSIONS) -> Starlette:
@@ -164,7 +159,7 @@ def build_app(served: Served, *, max_sessions: int = MAX_SESSIONS) -> Starlette:
         await websocket.accept()
         if num_sessions >= max_sessions:
             message = f"All {max_sessions} sessions are taken."
-            await websocket.send_text(protocol.write_error(message, protocol.CAPACITY_REACHED))
+            await websocket.send_text(protocol.write_error(message, "CAPACITY_REACHED"))
             await websocket.close()
             return
         num_sessions += 1
@@ -181,7 +176,7 @@ def build_app(served: Served, *, max_sessions: int = MAX_SESSIONS) -> Starlette:
         except (WebSocketDisconnect, TimeoutError):
             pass
         except (EnvFault, RagenError) as error:
-            await websocket.send_text(protocol.write_error(str(error), protocol.EXECUTION_ERROR))
+            await websocket.send_text(protocol.write_error(str(error), "EXECUTION_ERROR"))
             await websocket.close()
         finally:
             num_sessions -= 1

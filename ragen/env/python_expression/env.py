@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated
 
 from ragen.config.bounds import Count, number
 from ragen.env.expression_env import ExpressionEnv
 from ragen.env.python_expression import expression as walker
 from ragen.env.python_expression.problems import SYLLABLES, draw_problem
-from ragen.env.tool_env import ToolRefused
 from ragen.env.tools import Tool, one_text
 from ragen.seeding import Rng
 
@@ -37,13 +36,10 @@ class PythonExpressionEnv(ExpressionEnv):
 
     def reset(self, seed: int, member: int = 0) -> str:
         problem = draw_problem(seed, size=self.config.size)
-        return self.pose(problem, str(walker.value(problem.expression)))
+        return self.pose(problem.question, problem.expression)
 
-    def use(self, name: str, arguments: dict[str, Any]) -> str:
-        try:
-            return str(walker.value(arguments["expression"]))
-        except walker.Refused as reason:
-            raise ToolRefused(f"the expression has no value: {reason}") from reason
+    def value_of(self, expression: str) -> str:
+        return str(walker.value(expression))
 
     def notes(self) -> str:
         return "The answer is one word or one number, without quotes."

@@ -16,6 +16,8 @@ import operator
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from ragen.env.arithmetic import Refused
+
 MAX_LENGTH = 1_000
 """Characters of an expression."""
 MAX_BITS = 2_048
@@ -26,10 +28,6 @@ MAX_DIGITS = 20
 """To which a number is rounded."""
 MAX_STEPS = 100_000
 """Nodes that are walked, and characters and items that are made, for one expression."""
-
-
-class Refused(ValueError):
-    """Why an expression has no value; the message is written for whoever wrote it."""
 
 
 def value(text: str) -> Any:

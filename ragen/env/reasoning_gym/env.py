@@ -13,7 +13,8 @@ from typing import Annotated, Any
 
 from ragen.config.bounds import Count
 from ragen.env.arithmetic import Refused
-from ragen.env.base import StartedEnv, StepResult, step_info
+from ragen.env.attempts import AttemptsEnv
+from ragen.env.base import StepResult
 from ragen.env.reasoning_gym.guard import check_answer
 from ragen.env.shared_random import OwnRandom
 from ragen.env.survey import read_survey
@@ -41,7 +42,7 @@ class ReasoningGymConfig:
             raise ConfigError(f"reasoning_gym.options.{min(taken)} comes from the level's seed. Leave it out.")
 
 
-class ReasoningGymEnv(StartedEnv):
+class ReasoningGymEnv(AttemptsEnv):
     """A question of reasoning-gym. The reward is its generator's score of the answer that ends the episode."""
 
     config_class = ReasoningGymConfig
@@ -50,13 +51,12 @@ class ReasoningGymEnv(StartedEnv):
     def reset(self, seed: int, member: int = 0) -> str:
         """Draw the question of `seed`; nothing is left to chance after that."""
         self.dataset, self.entry = draw(self.config.name, self.config.options, seed)
-        self.num_steps, self.said, self.is_done = 0, "", False
+        self.num_steps, self.said, self.is_solved = 0, "", False
         return self.render()
 
     def step(self, action: str) -> StepResult:
         """Score an answer; one that its scorer must not see is refused with the reason."""
-        assert not self.is_done, "the episode is over: call reset"
-        self.num_steps += 1
+        self.count_step()
         before, is_valid, score = self.said, True, 0.0
         try:
             score = self.score(action)
@@ -64,19 +64,12 @@ class ReasoningGymEnv(StartedEnv):
         except Refused as reason:
             is_valid = False
             self.said = f"Your last answer was refused: {reason}."
-        is_solved = score >= 1
-        if is_solved:
+        self.is_solved = score >= 1
+        if self.is_solved:
             self.said = ""
-        is_last = self.num_steps >= self.config.max_steps
-        self.is_done = is_solved or is_last
-        return StepResult(
-            observation=self.render(),
-            # Only the last answer pays: many wrong ones must not sum up to a right one.
-            reward=score if self.is_done else 0.0,
-            terminated=is_solved,
-            truncated=is_last and not is_solved,
-            info=step_info(is_valid=is_valid, is_effective=self.said != before or is_solved, is_success=is_solved),
-        )
+        # Only the last answer pays: many wrong ones must not sum up to a right one.
+        reward = score if self.is_done else 0.0
+        return self.result(reward=reward, is_valid=is_valid, is_effective=self.said != before or self.is_solved)
 
     def score(self, text: str) -> float:
         """What the generator's own scorer gives, from 0 to 1; a scorer that fails on a text gives 0."""

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
-from functools import lru_cache
-from typing import TYPE_CHECKING, Annotated
+from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache
+from typing import Annotated
 
 from ragen.config.bounds import Count, number
 from ragen.env.base import StepResult, step_info
@@ -17,9 +16,6 @@ from ragen.env.sokoban.solver import ACTIONS, MAX_STATES, Search, first_push, se
 from ragen.env.sokoban.xsb import Split, content_hash, read_levels
 from ragen.errors import ConfigError
 from ragen.seeding import fixed_hash
-
-if TYPE_CHECKING:
-    import numpy as np
 
 logger = logging.getLogger(__name__)
 
@@ -60,15 +56,12 @@ class SokobanConfig:
     split: Annotated[Split, "Levels of the file: all, a fifth of them to test on, or the others to train on."] = "all"
     solver_states: Annotated[Count, "States after which the solver gives up a level."] = MAX_STATES
     observation_format: ObservationFormat = "grid"
-    symbols: Annotated[SokobanSymbols, "The character of each kind of cell.", DISTINCT] = field(
-        default_factory=SokobanSymbols
-    )
+    symbols: Annotated[SokobanSymbols, "The character of each kind of cell.", DISTINCT] = SokobanSymbols()
 
     def __post_init__(self) -> None:
         if self.levels_file is not None:
-            read_levels(
-                self.levels_file, self.split
-            )  # a wrong file is refused where options are, before a model is loaded
+            # A wrong file is refused where options are, before a model is loaded.
+            read_levels(self.levels_file, self.split)
         elif self.split != "all":
             raise ConfigError(
                 f"sokoban.split is {self.split!r}, which chooses from a file of levels. Set levels_file, or split: all."
@@ -95,12 +88,12 @@ class SokobanEnv(BoardEnv):
 
     config_class = SokobanConfig
     action_names = ACTIONS
+    picture = "ragen.env.sokoban.picture"
 
-    def __init__(self, config: SokobanConfig | None = None) -> None:
-        config = config or SokobanConfig()
-        super().__init__(config, num_rows=config.dim_x, num_columns=config.dim_y, stride=config.dim_y)
-        self.levels = read_levels(config.levels_file, config.split) if config.levels_file else ()
-        self.load(self.make_level(seed=0))  # also proves, before any training, that such levels exist
+    @cached_property
+    def levels(self) -> tuple[Level, ...]:
+        """Those of the file; empty where levels are drawn."""
+        return read_levels(self.config.levels_file, self.config.split) if self.config.levels_file else ()
 
     @classmethod
     def data_facts(cls, config: SokobanConfig) -> dict[str, str]:
@@ -109,25 +102,24 @@ class SokobanEnv(BoardEnv):
         levels = read_levels(config.levels_file, config.split)
         return {"levels_file": f"{len(levels)} levels, hash {fixed_hash(*map(content_hash, levels)):x}"}
 
-    def make_level(self, seed: int) -> Level:
-        """The level of a seed; of a file the levels follow each other, and begin again at its end."""
-        cfg = self.config
-        if self.levels:
-            return self.levels[seed % len(self.levels)]
-        return cached_level(cfg.dim_x, cfg.dim_y, num_boxes=cfg.num_boxes, search_depth=cfg.search_depth, seed=seed)
-
     def load(self, level: Level) -> str:
         """Start a new episode on a given level; returns the first observation."""
-        if (level.rows, level.columns) != (self.num_rows, self.num_columns):
-            self.set_size(level.rows, level.columns, level.columns)
+        self.set_size(level.rows, level.columns, level.columns)
         self.level = level
         self.boxes, self.player = level.boxes, level.player
         self.num_steps = 0
         return self.render()
 
     def reset(self, seed: int, member: int = 0) -> str:
-        """Start a new episode on the level of `seed`; Sokoban has no noise, so `member` changes nothing."""
-        return self.load(self.make_level(seed))
+        """Start a new episode on the level of `seed`; Sokoban has no noise, so `member` changes nothing.
+
+        The levels of a file follow each other, and begin again at its end.
+        """
+        if self.levels:
+            return self.load(self.levels[seed % len(self.levels)])
+        cfg = self.config
+        sizes = {"num_boxes": cfg.num_boxes, "search_depth": cfg.search_depth}
+        return self.load(cached_level(cfg.dim_x, cfg.dim_y, seed=seed, **sizes))
 
     def step(self, action: int) -> StepResult:
         """Push or move; an unknown action id costs a step and is reported as invalid."""
@@ -185,11 +177,6 @@ class SokobanEnv(BoardEnv):
             "Player": self.player & ~targets,
             "Player on target": self.player & targets,
         }
-
-    def tiles(self) -> Mapping[str, np.ndarray]:
-        from ragen.env.sokoban.picture import TILES
-
-        return TILES
 
     def level_content(self) -> str:
         """The room; coordinates do not show its walls."""

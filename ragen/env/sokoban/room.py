@@ -177,10 +177,7 @@ def pull_boxes(
 
             # 3. Pull: the player stands beside a box, has a free cell behind and steps back into it.
             for left, right in by_direction:
-                spots = (boxes << left >> right) & reached & (free << right >> left)
-                while spots:
-                    spot = spots & -spots
-                    spots ^= spot
+                for spot in singles((boxes << left >> right) & reached & (free << right >> left)):
                     box, back = spot << right >> left, spot << left >> right
                     pulled = boxes ^ box ^ spot
                     if seen.get(pulled, 0) & back:

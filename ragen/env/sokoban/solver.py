@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import lru_cache
 
-from ragen.env.bits import Move, flood, moved, moves, moves_by_action, shortest_walk
+from ragen.env.bits import Move, flood, moved, moves, moves_by_action, shortest_walk, singles
 from ragen.env.sokoban.room import Level
 
 ACTIONS = {1: "Up", 2: "Down", 3: "Left", 4: "Right"}
@@ -25,8 +25,6 @@ class Search:
 
     actions: tuple[int, ...] | None
     """Action ids of a shortest solution; None where there is none, or none was found."""
-    num_states: int
-    """States visited."""
     is_cut: bool = False
     """It gave up at its limit: whether there is a solution is not known."""
 
@@ -47,7 +45,7 @@ def search(level: Level, max_states: int = MAX_STATES) -> Search:
     """Look for a shortest solution. The limit counts states and not seconds, so every machine finds the same."""
     live = live_cells(level)
     if level.boxes & ~live:
-        return Search(None, 0)
+        return Search(None)
     by_action = moves_by_action(ACTIONS, level.columns)
     start = (level.boxes, level.player)
     # A node: the state after a push, the state before it, the action that pushed.
@@ -61,19 +59,16 @@ def search(level: Level, max_states: int = MAX_STATES) -> Search:
             came_from[state] = before, pushed
             boxes, player = state
             if boxes == level.targets:
-                return Search(trace(level, state, came_from, by_action), len(came_from))
+                return Search(trace(level, state, came_from, by_action))
             if len(came_from) > max_states:
-                return Search(None, len(came_from), is_cut=True)
+                return Search(None, is_cut=True)
 
             free = level.floor & ~boxes
             layers, reached = flood(player, free, level.columns)
             for action, (left, right) in by_action.items():
                 # The cell behind the box must be free and live; seen from the player it is two steps ahead.
                 ahead = boxes & ((free & live) << right >> left)
-                spots = reached & (ahead << right >> left)
-                while spots:
-                    spot = spots & -spots
-                    spots ^= spot
+                for spot in singles(reached & (ahead << right >> left)):
                     box = spot << left >> right
                     after = (boxes ^ box | box << left >> right, box)
                     if after in came_from:
@@ -84,12 +79,7 @@ def search(level: Level, max_states: int = MAX_STATES) -> Search:
                     while len(queue) <= cost:
                         queue.append([])
                     queue[cost].append((after, state, action))
-    return Search(None, len(came_from))
-
-
-def solve(level: Level, max_states: int = MAX_STATES) -> tuple[int, ...] | None:
-    """Action ids of a shortest solution of the level; None when it is lost or the search gave up."""
-    return search(level, max_states).actions
+    return Search(None)
 
 
 def trace(

@@ -36,11 +36,6 @@ def read_placements(text: str) -> list[Placement] | None:
     """
     if len(text) > LONGEST:
         return None
-    found, rest, end = [], [], 0
-    for match in PLACEMENT.finditer(text):
-        rest.append(text[end : match.start()])
-        found.append(Placement(*(int(match[name]) for name in ("row", "col", "digit"))))
-        end = match.end()
-    rest.append(text[end:])
-    is_clean = all(not part or SEPARATORS.fullmatch(part) for part in rest)
-    return found if found and is_clean else None
+    if not SEPARATORS.fullmatch(PLACEMENT.sub(",", text)):
+        return None
+    return [Placement(*map(int, match.group("row", "col", "digit"))) for match in PLACEMENT.finditer(text)] or None

@@ -6,10 +6,12 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import chain, islice
 from typing import Annotated, Literal
 
 from ragen.config.bounds import Count
-from ragen.env.base import StartedEnv, StepResult, step_info
+from ragen.env.attempts import AttemptsEnv
+from ragen.env.base import StepResult
 from ragen.env.sudoku.answer import Placement, read_placements
 from ragen.env.sudoku.puzzle import Board, Deduction, Puzzle, candidates, deduce, draw_puzzle, units
 from ragen.errors import ConfigError
@@ -61,7 +63,7 @@ class SudokuConfig:
 cached_puzzle = lru_cache(maxsize=1024)(draw_puzzle)
 
 
-class SudokuEnv(StartedEnv):
+class SudokuEnv(AttemptsEnv):
     """An answer writes digits into cells, `r1c2=3`. What breaks a rule is refused, everything else is written.
 
     A digit that breaks no rule may still be wrong: it stays until another one is written over it, or 0. A full board
@@ -83,8 +85,7 @@ class SudokuEnv(StartedEnv):
 
     def step(self, action: str) -> StepResult:
         """Write the digits of an answer one after the other; what is refused is told with the reason."""
-        assert not self.is_solved and self.num_steps < self.config.max_steps, "the episode is over: call reset"
-        self.num_steps += 1
+        self.count_step()
         before, placements = self.board, read_placements(action)
         self.said = [] if placements else ["Your last answer was refused: write digits as r1c2=3."]
         for index, placement in enumerate(placements or ()):
@@ -94,15 +95,8 @@ class SudokuEnv(StartedEnv):
                 self.said.append(f"{placement} was refused: {reason}.")
         num_filled = before.count(0) - self.board.count(0)
         share = num_filled / self.puzzle.givens.count(0)
-        return StepResult(
-            observation=self.render(),
-            reward=FILLED_REWARD * share + SOLVED_REWARD * self.is_solved,
-            terminated=self.is_solved,
-            truncated=not self.is_solved and self.num_steps >= self.config.max_steps,
-            info=step_info(
-                is_valid=placements is not None, is_effective=self.board != before, is_success=self.is_solved
-            ),
-        )
+        reward = FILLED_REWARD * share + SOLVED_REWARD * self.is_solved
+        return self.result(reward=reward, is_valid=placements is not None, is_effective=self.board != before)
 
     def write(self, placement: Placement) -> str:
         """Write a digit, or say why not."""
@@ -193,14 +187,9 @@ class SudokuEnv(StartedEnv):
         """Why the next digits are what they are, or which digit is wrong."""
         if self.is_solved:
             return ""
-        wrong = [f"{self.spell(cell, self.board[cell])} is wrong" for cell in self.mistakes()]
-        per_answer = self.config.placements
-        reasons = []
-        for found in self.deductions():
-            if len(wrong) + len(reasons) >= per_answer:
-                break
-            reasons.append(f"{self.spell(found.cell, found.digit)[:-2]} {found.reason}")
-        return f"{', '.join([*wrong, *reasons][:per_answer])}."
+        wrong = (f"{self.spell(cell, self.board[cell])} is wrong" for cell in self.mistakes())
+        reasons = (f"{self.spell(found.cell, found.digit)[:-2]} {found.reason}" for found in self.deductions())
+        return f"{', '.join(islice(chain(wrong, reasons), self.config.placements))}."
 
 
 def with_digit(board: Board, cell: int, digit: int) -> Board:

@@ -100,21 +100,18 @@ def complete(board: Board, size: int, rng: Rng | None = None) -> Board | None:
         cell = empty[best]
         empty[best] = empty[-1]
         empty.pop()
-        row, col, box = table.of_cell[cell]
         order = [digit for digit in range(1, size + 1) if free >> digit & 1]
         if rng is not None:
             rng.shuffle(order)
         for digit in order:
             bit = 1 << digit
-            used[row] |= bit
-            used[col] |= bit
-            used[box] |= bit
+            for unit in table.of_cell[cell]:
+                used[unit] |= bit
             digits[cell] = digit
             if search():
                 return True
-            used[row] ^= bit
-            used[col] ^= bit
-            used[box] ^= bit
+            for unit in table.of_cell[cell]:
+                used[unit] ^= bit
         digits[cell] = 0
         empty.append(cell)
         empty[best], empty[-1] = empty[-1], empty[best]

@@ -11,7 +11,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any
 
-from ragen.env.base import StepResult, TextEnv, step_info
+from ragen.env.base import StartedEnv, StepResult, step_info
 from ragen.env.shared_random import OwnRandom
 from ragen.env.success_rule import parse_rule
 from ragen.env.survey import read_survey
@@ -44,16 +44,11 @@ class TextArenaConfig:
         parse_rule(self.success, "textarena.success")
 
 
-class TextArenaEnv(TextEnv):
+class TextArenaEnv(StartedEnv):
     """One game. An observation is what the game has said since the last answer; the reward comes at its end."""
 
     config_class = TextArenaConfig
     max_tokens = 300
-
-    def __init__(self, config: TextArenaConfig | None = None) -> None:
-        super().__init__(config or TextArenaConfig())
-        self.rule = parse_rule(self.config.success, "textarena.success")
-        self.reset(seed=0)
 
     def reset(self, seed: int, member: int = 0) -> str:
         """Start the game of `seed`; what it draws later follows from `seed` and `member`."""
@@ -91,7 +86,8 @@ class TextArenaEnv(TextEnv):
         if self.is_done:
             said = "\n".join(text for text in (said, str(state.game_info[0].get("reason") or "")) if text)
         self.text = said or before
-        is_won = self.is_done and self.rule(reward=reward, is_terminated=self.is_done, info={})
+        rule = parse_rule(self.config.success, "textarena.success")
+        is_won = self.is_done and rule(reward=reward, is_terminated=self.is_done, info={})
         is_out_of_turns = self.is_done and not is_won and is_valid and at_limit(state)
         return StepResult(
             observation=self.text,

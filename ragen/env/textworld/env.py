@@ -46,13 +46,9 @@ class TextWorldEnv(StartedEnv):
     def reset(self, seed: int, member: int = 0) -> str:
         """Start the game of `seed`; nothing in it is left to chance."""
         cfg = self.config
-        file = game_file(
-            seed=fixed_hash(seed, "textworld") % 2**31,
-            num_rooms=cfg.num_rooms,
-            num_objects=cfg.num_objects,
-            quest_length=cfg.quest_length,
-            quest_breadth=cfg.quest_breadth,
-        )
+        sizes = {"nb_rooms": cfg.num_rooms, "nb_objects": cfg.num_objects}
+        sizes |= {"quest_length": cfg.quest_length, "quest_breadth": cfg.quest_breadth}
+        file = game_file(fixed_hash(seed, "textworld") % 2**31, sizes)
         self.close()
         self.game, self.content = start(str(file)), level_hash(file)
         self.state = self.game.reset()

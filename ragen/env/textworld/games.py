@@ -10,6 +10,7 @@ import json
 import os
 import shutil
 import tempfile
+from collections.abc import Mapping
 from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
@@ -26,33 +27,26 @@ def games_folder() -> Path:
     return Path(os.environ.get("RAGEN_GAMES") or "~/.cache/ragen/textworld").expanduser()
 
 
-def game_file(*, seed: int, num_rooms: int, num_objects: int, quest_length: int, quest_breadth: int) -> Path:
-    """The compiled game of these settings; made the first time it is asked for."""
+def game_file(seed: int, sizes: Mapping[str, int]) -> Path:
+    """The compiled game of a seed and of options of TextWorld's; made the first time it is asked for."""
     with needing_extra("textworld", "env_type textworld needs TextWorld, which is not installed"):
         package = import_module("textworld")
-    settings = {
-        "textworld": package.__version__,
-        "seed": seed,
-        "nb_rooms": num_rooms,
-        "nb_objects": num_objects,
-        "quest_length": quest_length,
-        "quest_breadth": quest_breadth,
-    }
+    settings = {"textworld": package.__version__, "seed": seed, **sizes}
     key = hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:32]
     file = games_folder() / key / "game.z8"
     with _TURN:
         if not file.exists():
-            make_game(settings, file.parent)
+            make_game(seed, sizes, file.parent)
     return file
 
 
-def make_game(settings: dict, folder: Path) -> None:
+def make_game(seed: int, sizes: Mapping[str, int], folder: Path) -> None:
     """Make a game beside its folder and move it there whole: a kill, or another process, leaves no half of it."""
     generator = import_module("textworld.generator")
     options = generator.GameOptions()
-    options.seeds = settings["seed"] % 2**32
-    for name in ("nb_rooms", "nb_objects", "quest_length", "quest_breadth"):
-        setattr(options, name, settings[name])
+    options.seeds = seed % 2**32
+    for name, size in sizes.items():
+        setattr(options, name, size)
     folder.parent.mkdir(parents=True, exist_ok=True)
     scratch = Path(tempfile.mkdtemp(prefix="making-", dir=folder.parent))
     try:
@@ -60,9 +54,9 @@ def make_game(settings: dict, folder: Path) -> None:
         try:
             generator.compile_game(generator.make_game(options), options)
         except Exception as error:  # its generator gives up in several ways, all of them about these numbers
-            wanted = ", ".join(f"{name} {settings[name]}" for name in list(settings)[2:])
+            wanted = ", ".join(f"{name} {size}" for name, size in sizes.items())
             raise ConfigError(
-                f"textworld: no game of seed {settings['seed']} with {wanted}: {error}. Ask for a shorter quest or "
+                f"textworld: no game of seed {seed} with {wanted}: {error}. Ask for a shorter quest or "
                 "more rooms and objects."
             ) from error
         with suppress(OSError):  # another process was faster: its game is the same

@@ -27,11 +27,11 @@ def test_every_promise_is_kept():
 
 
 def test_a_game_is_made_once_and_whole(games: Path):
-    settings = {"num_rooms": 1, "num_objects": 2, "quest_length": 1, "quest_breadth": 1}
-    first = game_file(seed=5, **settings)
+    settings = {"nb_rooms": 1, "nb_objects": 2, "quest_length": 1, "quest_breadth": 1}
+    first = game_file(5, settings)
     made = first.stat().st_mtime_ns
-    assert game_file(seed=5, **settings) == first and first.stat().st_mtime_ns == made
-    assert game_file(seed=6, **settings) != first
+    assert game_file(5, settings) == first and first.stat().st_mtime_ns == made
+    assert game_file(6, settings) != first
     assert not list(games.glob("making-*"))
 
 
