@@ -121,7 +121,9 @@ def end_card(run_dir: Path) -> None:
         "seconds": (datetime.fromisoformat(ended) - datetime.fromisoformat(started)).total_seconds(),
         "energy": _end_energy(attempt["energy"]),
     }
-    card = card | summarize(card["attempts"], status, read_records(run_dir), _read_dropped(run_dir))
+    dropped = run_dir / "metrics.dropped.jsonl"
+    again = read_metrics(dropped) if dropped.is_file() else []
+    card = card | summarize(card["attempts"], status, read_records(run_dir), again)
     write_atomic(run_dir / CARD, json.dumps(card, indent=2) + "\n")
     write_atomic(run_dir / PAGE, to_markdown(card))
 
@@ -133,11 +135,6 @@ def _end_energy(begun: Mapping[str, Any]) -> dict[str, Any]:
         return {"joules": joules(begun["counters_mj"], read_counters(list(begun["counters_mj"])))}
     except NotMeasured as error:
         return {"note": str(error)}
-
-
-def _read_dropped(run_dir: Path) -> list[dict[str, Any]]:
-    file = run_dir / "metrics.dropped.jsonl"
-    return read_metrics(file) if file.is_file() else []
 
 
 def summarize(
