@@ -11,12 +11,11 @@ from ragen.algorithms.filter_strategies import STRATEGIES
 from ragen.algorithms.rollout_filter import METRICS, FilterResult, FilterSettings, RolloutFilter
 from ragen.config.strict import build_dataclass
 from ragen.errors import RagenError
-from ragen.tracking.episodes import read_episodes
+from ragen.tracking.episodes import STEP_FILE, read_episodes
 from ragen.types import Episode, Group, group_episodes
 from ragen.view.reading.folders import NotThere
 from ragen.view.reading.index import Index
 from ragen.view.reading.settings import at, read_settings
-from ragen.view.reading.summary import STEP_FILE
 
 PREFIX = "rollout_filter_"
 

@@ -21,7 +21,7 @@ from ragen.files import flatten, number, read_object, read_yaml
 from ragen.tracking import names
 from ragen.tracking.advisories import advise, read_health, with_episodes
 from ragen.tracking.card_page import sections
-from ragen.tracking.episodes import SUFFIXES
+from ragen.tracking.episodes import STEP_FILE, SUFFIXES
 from ragen.tracking.lock import is_locked
 from ragen.tracking.run_card import read_card
 from ragen.tracking.rundir import PREFLIGHT, SFT_RECORD
@@ -55,7 +55,6 @@ ADVISING_S = 0.1
 RECENT = 10
 """Steps over which the speed is taken."""
 STEP_SECONDS = names.seconds("step")
-STEP_FILE = re.compile(r"(train|val)_step_(\d+)")
 
 
 @dataclass(kw_only=True, slots=True)
