@@ -25,7 +25,7 @@ from typing import Any
 from ragen.errors import RagenError
 from ragen.tracking.episodes import HEADER, STEP_FILE, SUBFIELD, episode_files, episode_name, member_spans
 from ragen.view.reading.folders import NotThere
-from ragen.view.reading.summary import stamp
+from ragen.view.reading.summary import readable, stamp
 
 LAYOUT = 1
 """Of the tables; another one is built anew."""
@@ -108,12 +108,7 @@ class Index:
 
     def files(self) -> dict[str, Path]:
         """Name -> file of episodes; steps in their order."""
-        if not (self.run / "episodes").is_dir():
-            return {}
-        try:
-            return {episode_name(path): path for path in episode_files(self.run)}
-        except RagenError:
-            return {}
+        return readable(lambda: {episode_name(path): path for path in episode_files(self.run)}, {})
 
     @contextlib.contextmanager
     def connect(self) -> Iterator[sqlite3.Connection]:
@@ -230,7 +225,7 @@ def read_headers(path: Path) -> tuple[str, list[Found]]:
 
 def _members(path: Path) -> Iterator[Found]:
     with path.open("rb") as file:
-        for span in _spans(path):
+        for span in readable(lambda: member_spans(path), []):  # none where it is damaged further down
             file.seek(span[0] + HEADER.size)
             compressed = file.read(min(span[1] - HEADER.size, START_BYTES))
             try:
@@ -241,13 +236,6 @@ def _members(path: Path) -> Iterator[Found]:
             if header is None:
                 header = full_header(read_line(Line(path=path, kind=MEMBER, index=0, offset=span[0], length=span[1])))
             yield span[0], span[1], header
-
-
-def _spans(path: Path) -> Sequence[tuple[int, int]]:
-    try:
-        return member_spans(path)
-    except RagenError:  # damaged further down
-        return []
 
 
 def _plain(path: Path) -> Iterator[Found]:

@@ -170,10 +170,7 @@ class Facts:
 
 def read_facts(run: Path) -> Facts:
     """Empty where there is no configuration, or one that cannot be read."""
-    try:
-        flat = flatten(read_yaml(run / "config.yaml", sections_of))
-    except RagenError:
-        return Facts()
+    flat = readable(lambda: flatten(read_yaml(run / "config.yaml", sections_of)), {})
     tags = {name: _texts(flat.get(f"es_manager.{name}.env_configs.tags")) for name in ("train", "val")}
     groups = flat.get("es_manager.val.env_configs.n_groups")
     counts = [count for count in groups if isinstance(count, int)] if isinstance(groups, list) else []

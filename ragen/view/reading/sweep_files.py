@@ -11,6 +11,7 @@ import re
 import shlex
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import dropwhile, takewhile
 from pathlib import Path
 from typing import Any
@@ -146,12 +147,8 @@ def read_outcome(stem: Path) -> Outcome:
 def read_report(sweep: Sweep) -> str:
     """The report that the sweep or study has written at its end, as text."""
     files = (sweep.path.with_name(f"{title_of(sweep)}_report.md"), sweep.path / "report.md")
-    for file in files:
-        try:
-            return read_text(file)[:LONGEST_REPORT]
-        except RagenError:
-            continue
-    return ""
+    texts = (readable(partial(read_text, file), "")[:LONGEST_REPORT] for file in files)
+    return next(filter(None, texts), "")
 
 
 def read_table(path: Path) -> dict[str, Any]:
