@@ -43,7 +43,7 @@ LIMIT_S = 20.0
 """Longest time of a call into an environment, also where the tag allows more: somebody waits for it."""
 REMOTE = ("openenv",)
 """Types of environments behind an address."""
-LARGEST_SEED = 2**53 - 1
+LARGEST = 2**53 - 1
 """What a browser counts to."""
 NO_TOKENS = Decoder(reason="A person writes no tokens.")
 
@@ -276,18 +276,18 @@ def level_of(run: Path | None, fields: Mapping[str, Any]) -> Level:
     return Level(
         run=run,
         tag=str(fields.get("tag", "")),
-        seed=_number(fields, "seed", LARGEST_SEED),
-        member=_number(fields, "member", LARGEST_SEED),
+        seed=whole_number(fields, "seed"),
+        member=whole_number(fields, "member"),
     )
 
 
-def _number(fields: Mapping[str, Any], name: str, largest: int) -> int:
-    """A whole number, as a number or as its digits."""
-    value = fields.get(name, 0)
+def whole_number(fields: Mapping[str, Any], name: str) -> int:
+    """A whole number, as a number or as its digits; 0 where there is none."""
+    value = fields.get(name) or 0
     if isinstance(value, str) and value.isascii() and value.isdecimal() and len(value) < 19:
         value = int(value)
-    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= largest:
-        raise RagenError(f"{name}={str(value)[:40]!r}: expected a whole number from 0 to {largest}.")
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= LARGEST:
+        raise RagenError(f"{name}={str(value)[:40]!r}: expected a whole number from 0 to {LARGEST}.")
     return value
 
 
