@@ -241,20 +241,16 @@ class Sessions:
         session, name = Session(level), secrets.token_urlsafe(12)
         with self._lock:
             self._sessions[name] = session
-            left = self._leaving()
-        for old in left:
-            old.close()
+        self._close_leaving()
         return name, session
 
     def find(self, name: str) -> Session:
+        self._close_leaving()
         with self._lock:
-            left = self._leaving()
             session = self._sessions.get(name)
             if session is not None:
                 self._sessions.move_to_end(name)
                 session.used_at = time.monotonic()
-        for old in left:
-            old.close()
         if session is None:
             raise NotThere("This level is not played any more: the server was restarted, or others are played.")
         return session
@@ -262,13 +258,15 @@ class Sessions:
     def __len__(self) -> int:
         return len(self._sessions)
 
-    def _leaving(self) -> list[Session]:
-        """Those that rest too long or are too many."""
+    def _close_leaving(self) -> None:
+        """End those that rest too long or are too many."""
         now, left = time.monotonic(), []
-        for name, session in list(self._sessions.items()):
-            if now - session.used_at > self.idle_s or len(self._sessions) > self.most:
-                left.append(self._sessions.pop(name))
-        return left
+        with self._lock:
+            for name, session in list(self._sessions.items()):
+                if now - session.used_at > self.idle_s or len(self._sessions) > self.most:
+                    left.append(self._sessions.pop(name))
+        for session in left:
+            session.close()
 
 
 def level_of(run: Path | None, fields: Mapping[str, Any]) -> Level:
