@@ -13,7 +13,7 @@ from ragen.studies.conditions import collapse_note, interval_name, read_conditio
 from ragen.sweeps.compare import arms_table
 from ragen.sweeps.driving.driver import drive, exit_code
 from ragen.sweeps.driving.run import DEVICES, Run, shell_line
-from ragen.sweeps.driving.slots import Slot, cut_slots, find_machine, repeat_slots
+from ragen.sweeps.driving.slots import Slot, cut_slots, find_machine
 from ragen.sweeps.plan import key_of
 
 OWN_KEYS = ("trainer.seeds", "trainer.runs_per_gpu")
@@ -22,7 +22,7 @@ OWN_KEYS = ("trainer.seeds", "trainer.runs_per_gpu")
 
 def train_seeds(config: Config, config_name: str, config_dir: str | None, overrides: Sequence[str]) -> int:
     """Train every seed, print their table; the exit code."""
-    slots = repeat_slots(cut_slots(find_machine(None), config.trainer.n_gpus_per_node), config.trainer.runs_per_gpu)
+    slots = cut_slots(find_machine(None), config.trainer.n_gpus_per_node, config.trainer.runs_per_gpu)
     runs = plan_seeds(config, config_name, config_dir, overrides, slots[0])
     outcomes = drive(runs, slots, title=f"{config.trainer.experiment_name}, {len(runs)} seeds") or {}
     (condition,) = read_conditions(runs, outcomes)
