@@ -77,6 +77,15 @@ def _mapping(path: Path, content: Any, expected: str) -> dict[str, Any]:
     return content
 
 
+def stamp(path: Path) -> tuple[int, int, int] | None:
+    """What changes when a file does; None where it is not there."""
+    try:
+        stat = path.stat()
+    except OSError:
+        return None
+    return stat.st_mtime_ns, stat.st_size, stat.st_ino
+
+
 def value_at(tree: Any, key: str, source: Path) -> Any:
     """The value of a dotted key in the content of a file: ("a.b") -> tree["a"]["b"]."""
     for name in key.split("."):

@@ -22,6 +22,7 @@ from ragen.config.schema import Config
 from ragen.engine.base import Completion, Engine, StopReason
 from ragen.env import boundary
 from ragen.errors import RagenError
+from ragen.files import stamp
 from ragen.llm_agent.agent_proxy import MAX_TEXT, forced_prefix
 from ragen.llm_agent.build import build_proxy
 from ragen.llm_agent.env_calls import TagCalls
@@ -33,7 +34,6 @@ from ragen.view.reading.boards import frame_of
 from ragen.view.reading.episodes import to_turn
 from ragen.view.reading.folders import NotThere
 from ragen.view.reading.settings import read_settings
-from ragen.view.reading.summary import stamp
 from ragen.view.reading.tokens import Decoder
 
 MOST_SESSIONS = 32

@@ -23,9 +23,10 @@ from pathlib import Path
 from typing import Any
 
 from ragen.errors import RagenError
+from ragen.files import stamp
 from ragen.tracking.episodes import HEADER, STEP_FILE, SUBFIELD, episode_files, episode_name, member_spans
 from ragen.view.reading.folders import NotThere
-from ragen.view.reading.summary import readable, stamp
+from ragen.view.reading.summary import readable
 
 LAYOUT = 1
 """Of the tables; another one is built anew."""

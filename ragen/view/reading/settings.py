@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ragen.files import read_yaml
-from ragen.view.reading.summary import readable, stamp
+from ragen.files import read_yaml, stamp
+from ragen.view.reading.summary import readable
 
 
 def read_settings(run: Path) -> Mapping[str, Any]:

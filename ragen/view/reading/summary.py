@@ -17,7 +17,7 @@ from statistics import fmean
 from typing import Any, TypeVar
 
 from ragen.errors import RagenError
-from ragen.files import flatten, number, read_object, read_yaml
+from ragen.files import flatten, number, read_object, read_yaml, stamp
 from ragen.tracking import names
 from ragen.tracking.advisories import advise, read_health, with_episodes
 from ragen.tracking.card_page import sections
@@ -204,15 +204,6 @@ def _keys_of(section: str, wanted: Sequence[str]) -> str:
 
 def _texts(values: Any) -> list[str]:
     return [str(value) for value in values] if isinstance(values, list) else []
-
-
-def stamp(path: Path) -> tuple[int, int, int] | None:
-    """What changes when a file does."""
-    try:
-        stat = path.stat()
-    except OSError:
-        return None
-    return stat.st_mtime_ns, stat.st_size, stat.st_ino
 
 
 def readable(read: Callable[[], T], otherwise: T) -> T:

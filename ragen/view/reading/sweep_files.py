@@ -17,10 +17,10 @@ from pathlib import Path
 from typing import Any
 
 from ragen.errors import RagenError
-from ragen.files import number, read_object, read_text
+from ragen.files import number, read_object, read_text, stamp
 from ragen.studies.outcomes import Outcome
 from ragen.view.reading.folders import MARKS, Entry, id_of, may_hold_runs
-from ragen.view.reading.summary import readable, stamp
+from ragen.view.reading.summary import readable
 
 RESULT, COMMAND = ".result.json", ".command"
 SCALING = "scaling.md"

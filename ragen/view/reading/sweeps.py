@@ -14,7 +14,7 @@ from typing import Any
 
 from ragen.algorithms.statistics import Estimate
 from ragen.errors import RagenError
-from ragen.files import finite
+from ragen.files import finite, stamp
 from ragen.studies.comparison import paired_difference
 from ragen.studies.conditions import (
     Condition,
@@ -30,7 +30,7 @@ from ragen.studies.outcomes import Outcome
 from ragen.view.reading.folders import Entry, Folders, NotThere
 from ragen.view.reading.series import METRICS
 from ragen.view.reading.settings import at, read_settings
-from ragen.view.reading.summary import read_status, stamp, state_of
+from ragen.view.reading.summary import read_status, state_of
 from ragen.view.reading.sweep_files import (
     COMMAND,
     RESULT,
