@@ -70,25 +70,20 @@ def numbers(arm: Condition) -> dict[str, Sequence[float]]:
 
 def machines(evidence: Evidence) -> str:
     """What the runs say they ran on: 2 cores, AMD EPYC; several are told apart."""
-    names = []
-    for card in _cards(evidence):
-        facts = card["machine"]
-        names.append(", ".join([f"{facts['usable_cores']} cores", facts["processor"], *facts["gpus"]]))
+    facts = [card["machine"] for card in _cards(evidence)]
+    names = [", ".join([f"{each['usable_cores']} cores", each["processor"], *each["gpus"]]) for each in facts]
     return " and ".join(dict.fromkeys(names)) or "no run"
 
 
 def versions(evidence: Evidence) -> str:
     """The version of the runs, and the commit where they ran in a checkout: 0.1.0 (1f0c9a3e)"""
-    names = []
-    for card in _cards(evidence):
-        version, commit = card["versions"]["ragen"], card["versions"]["commit"]
-        names.append(f"{version} ({commit[:8]})" if commit else version)
+    found = [(card["versions"]["ragen"], card["versions"]["commit"]) for card in _cards(evidence)]
+    names = [f"{version} ({commit[:8]})" if commit else version for version, commit in found]
     return " and ".join(dict.fromkeys(names)) or ragen.__version__
 
 
 def _cards(evidence: Evidence) -> list[dict[str, Any]]:
-    folders = [folder for arm in evidence.arms for folder in evidence.folders(arm)]
-    return [read_card(folder) for folder in folders]
+    return [read_card(folder) for arm in evidence.arms for folder in evidence.folders(arm)]
 
 
 # --- as JSON
