@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -12,7 +11,7 @@ from ragen.config.seeds import repeat_seed
 from ragen.studies.conditions import collapse_note, interval_name, read_conditions
 from ragen.sweeps.compare import arms_table
 from ragen.sweeps.driving.driver import drive, exit_code
-from ragen.sweeps.driving.run import DEVICES, Run, shell_line
+from ragen.sweeps.driving.run import DEVICES, PROGRAM, Run, shell_line
 from ragen.sweeps.driving.slots import Slot, cut_slots, find_machine
 from ragen.sweeps.plan import key_of
 
@@ -55,7 +54,7 @@ def plan_seeds(
         runs.append(
             Run(
                 name=name + end,
-                command=(sys.executable, "-m", "ragen.cli", "train", "--config-name", config_name, *where, *words),
+                command=(*PROGRAM, "train", "--config-name", config_name, *where, *words),
                 log=Path("logs") / config.trainer.project_name / f"{name}{end}.log",
                 run_dir=Path(str(folder) + end),
                 total_steps=config.trainer.total_training_steps,

@@ -7,18 +7,20 @@ from __future__ import annotations
 
 import re
 import shlex
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from ragen.config import Config
-from ragen.studies.conditions import ListedRun
 from ragen.files import stamp
+from ragen.studies.conditions import ListedRun
 from ragen.studies.outcomes import STATUS_OF_STATE
 from ragen.tracking.lock import run_lock
 from ragen.tracking.rundir import read_metrics, read_status, write_atomic
 from ragen.tracking.validation import mean_success
 
+PROGRAM = (sys.executable, "-m", "ragen.cli")
 DEVICES = "{devices}"
 """Stands in a command for the GPU ids of the slot it runs on."""
 
