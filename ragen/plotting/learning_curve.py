@@ -14,6 +14,7 @@ from ragen.algorithms.statistics import Estimate, over_seeds
 from ragen.errors import RagenError
 from ragen.files import read_yaml, value_at
 from ragen.plotting.style import new_figure, save_figure
+from ragen.studies.conditions import share_levels
 from ragen.tracking.names import GREEDY_VALIDATION, VALIDATION
 from ragen.tracking.rundir import read_metrics
 from ragen.tracking.validation import NO_VALIDATION, read_references, read_validation, success_by_tag
@@ -87,8 +88,8 @@ def plot_learning_curve(runs: Sequence[Path], out: Path) -> dict[str, list[Curve
                 f"{run} is validated on {', '.join(found)}, {runs[0]} on {', '.join(seeds[0])}. Several runs are drawn "
                 "as seeds of one setting: give runs of the same one."
             )
-    share_levels = len({value_at(read_yaml(run / "config.yaml"), "seed.val", run) for run in runs}) < len(runs)
-    curves = {tag: mean_curves([found[tag] for found in seeds], share_levels=share_levels) for tag in seeds[0]}
+    is_shared = share_levels([str(value_at(read_yaml(run / "config.yaml"), "seed.val", run)) for run in runs])
+    curves = {tag: mean_curves([found[tag] for found in seeds], share_levels=is_shared) for tag in seeds[0]}
     figure = new_figure(6.4 * len(curves), 4.2)
     axes = figure.subplots(1, len(curves), squeeze=False)[0]
     for axis, (tag, found) in zip(axes, curves.items(), strict=True):
