@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ragen.files import to_csv
+from ragen.files import finite, to_csv
 from ragen.plotting.buckets import COMPONENTS, Analysis
 from ragen.plotting.history import Metrics, Step
 from ragen.plotting.style import (
@@ -300,7 +300,7 @@ def write_analysis(analysis: Analysis, metrics: Metrics, folder: Path) -> list[P
 
 def metrics_json(metrics: Metrics, step: Step) -> str:
     """Every metric of a step and, as _step, its number; what is not finite is null, which every JSON reader knows."""
-    flat = {name: value if math.isfinite(value) else None for name, value in metrics.items()}
+    flat = finite(metrics)
     if step != "summary":
         flat["_step"] = step
     return json.dumps(flat, indent=2, sort_keys=True, allow_nan=False) + "\n"
