@@ -22,7 +22,7 @@ from ragen.llm_agent.own_metrics import OwnMetrics
 from ragen.seeding import fixed_hash
 from ragen.text import safe
 from ragen.tracking import names
-from ragen.tracking.rundir import read_metrics
+from ragen.tracking.rundir import read_metrics, read_records
 from ragen.tracking.timing import Timers
 from ragen.tracking.tracker import Trackers
 from ragen.trainer.card import model_card
@@ -235,8 +235,7 @@ class AgentTrainer:
             with self.timers("step"):
                 self.conclude(outcome)
             outcome.metrics |= self.timing(outcome)
-        has_log = (self.run.path / "metrics.jsonl").exists()
-        rows = {record["step"]: record for record in read_metrics(self.run.path)} if has_log else {}
+        rows = {record["step"]: record for record in read_records(self.run.path)}
         if outcome.step not in rows:
             self.trackers.log(outcome.step, outcome.metrics)
         else:  # the totals with the time of that step, which the checkpoint inside it does not know
@@ -443,7 +442,7 @@ class AgentTrainer:
     def describe(self, point: Point) -> str:
         """The model card of a checkpoint."""
         validated = names.by_tag(point.state["metrics"], names.VALIDATION, names.SUCCESS)
-        rows = read_metrics(self.run.path) if validated and (self.run.path / "metrics.jsonl").exists() else []
+        rows = read_records(self.run.path) if validated else []
         first = next((row for row in rows if names.by_tag(row, names.VALIDATION, names.SUCCESS)), None)
         return model_card(
             self.config,
