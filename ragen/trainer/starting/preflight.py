@@ -53,11 +53,11 @@ class Played:
 
     def notes(self, limit_s: float) -> list[str]:
         """What was not played, a line each."""
-        lines = [time_note(self, limit_s)] if self.is_cut else []
-        return lines + [
-            f"{tag} has no random line: its environment offers no random answer (sample_text)."
-            for tag in self.no_chance
-        ]
+        count = len(self.episodes.get(RANDOM, ()))
+        note = f"The preflight was ended after {limit_s:g} s, with {count} levels played at random."
+        cut = [note] if self.is_cut else []
+        missing = "has no random line: its environment offers no random answer (sample_text)."
+        return cut + [f"{tag} {missing}" for tag in self.no_chance]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -99,12 +99,6 @@ def preflight(config: Config, model: Sequence[Episode] = (), *, limit_s: float =
         first_line = played.fault.splitlines()[0]
         notes.append(f"The preflight was ended by an environment: {safe(first_line, MAX_ERROR)}")
     return conclude(config, played.episodes, model, notes)
-
-
-def time_note(played: Played, limit_s: float) -> str:
-    """What is said where not all levels were played."""
-    count = len(played.episodes.get(RANDOM, ()))
-    return f"The preflight was ended after {limit_s:g} s, with {count} levels played at random."
 
 
 def conclude(
