@@ -14,8 +14,6 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from ragen.algorithms.statistics import Estimate
 from ragen.config.schema import Config
 from ragen.errors import NOTHING_LEARNED, Interrupted, RagenError
@@ -194,7 +192,7 @@ def compose(run_dir: Path, cause: Cause, *, step: int | None, total_steps: int) 
     """The report of a run that ends now, or ended before."""
     rows: list[dict[str, Any]] = []
     validations: list[tuple[Validated, ...]] = []
-    with suppress(RagenError, OSError, yaml.YAMLError):  # a damaged file must not hide how the run ended
+    with suppress(RagenError, OSError):  # a damaged file must not hide how the run ended
         rows = read_metrics(run_dir)
         validations = read_validations(run_dir, rows)
     checkpoint, best = named_checkpoint(run_dir), find_best(run_dir)
@@ -214,7 +212,7 @@ def compose(run_dir: Path, cause: Cause, *, step: int | None, total_steps: int) 
 
 def read_advisories(run_dir: Path, cause: Cause, rows: Sequence[Mapping[str, Any]]) -> list[Advisory]:
     """Alarms and warnings that the reason has not named; a run that just ended is not stalled."""
-    with suppress(RagenError, OSError, yaml.YAMLError):
+    with suppress(RagenError, OSError):
         found = advise(replace(read_health(run_dir, rows=rows), state=cause.state))
         told = [each for each in found if each.severity in ("alarm", "warning") and each.rule != cause.diagnosis]
         return with_episodes(told, run_dir)
@@ -284,7 +282,7 @@ def next_command(run_dir: Path, cause: Cause, rows: Sequence[Mapping[str, float]
 
 def _starts_over(run_dir: Path) -> bool:
     """Whether the run's own command would not resume it, as that of `ragen demo`."""
-    with suppress(OSError, RagenError, yaml.YAMLError):
+    with suppress(OSError, RagenError):
         return value_at(read_yaml(run_dir / "config.yaml"), "trainer.resume_mode", run_dir) == "disable"
     return False
 
