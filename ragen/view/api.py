@@ -86,7 +86,7 @@ class Api:
             Route("/api/events", self.events),
             Route("/api/glossary", self.glossary),
             *PlayApi(self.folders, self.model, respond=Json).routes(),
-            Route("/", self.page),
+            Route("/", self.asset),
             Route("/assets/{name:path}", self.asset),
         ]
 
@@ -149,16 +149,10 @@ class Api:
         names = request.query_params.get("names", "").split(",")[:MOST_NAMES]
         return Json(sentences_of(names))
 
-    def page(self, request: Request) -> Response:
-        return page_file(pages.INDEX)
-
     def asset(self, request: Request) -> Response:
-        return page_file(request.path_params["name"])
-
-
-def page_file(name: str) -> Response:
-    content, kind = pages.read_page_file(name)
-    return Response(content, media_type=kind, headers={"cache-control": "no-cache"})
+        """A file of the page, or where none is named the page itself."""
+        content, kind = pages.read_page_file(request.path_params.get("name", pages.INDEX))
+        return Response(content, media_type=kind, headers={"cache-control": "no-cache"})
 
 
 def build_app(roots: list[Path], model: Model | None = None) -> Starlette:
