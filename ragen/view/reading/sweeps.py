@@ -125,11 +125,7 @@ def read_scaling(sweep: Sweep, entries: Mapping[str, Entry]) -> dict[str, Any]:
     cells = {cell for row in table["rows"] for cell in row}
     runs = {name: found[0].id for name, found in runs_by_name(entries.values()).items() if name in cells}
     empty = {"interval": "", "points": [], "differences": [], "waiting": [], "report": ""}
-    return {
-        **named(sweep),
-        **empty,
-        "table": table | {"runs": runs},
-    }
+    return named(sweep) | empty | {"table": table | {"runs": runs}}
 
 
 def read_runs(sweep: Sweep, entries: Mapping[str, Entry]) -> list[Listed]:
