@@ -63,12 +63,7 @@ def begin_card(run_dir: Path, config: Config, *, device: str, from_step: int) ->
         "machine": machine_facts(gpus) | {"machines": config.trainer.nnodes},
         "energy": _start_energy([gpu.uuid for gpu in gpus], num_machines=config.trainer.nnodes),
     }
-    card = _describe(config) | {"attempts": [*_earlier_attempts(run_dir), attempt]}
-    write_atomic(run_dir / CARD, json.dumps(card, indent=2) + "\n")
-
-
-def _describe(config: Config) -> dict[str, Any]:
-    return {
+    card = {
         "run": {
             "project": config.trainer.project_name,
             "name": config.trainer.experiment_name,
@@ -78,7 +73,9 @@ def _describe(config: Config) -> dict[str, Any]:
             "total_steps": config.trainer.total_training_steps,
         },
         "seeds": {"train": config.seed.train, "val": config.seed.val},
+        "attempts": [*_earlier_attempts(run_dir), attempt],
     }
+    write_atomic(run_dir / CARD, json.dumps(card, indent=2) + "\n")
 
 
 def _earlier_attempts(run_dir: Path) -> list[dict[str, Any]]:
