@@ -133,6 +133,7 @@ def plan_sweep(sweep: Sweep, options: Options, slot: Slot) -> list[Run]:
             raise ConfigError(f"{key} is what this sweep varies. Give its values with {sweep.value_option}.")
     folder = f"{sweep.slug}_{options.model_name}"
     tag = filter_tag(options.rollout_filter_include_zero)
+    tag_folder = tag if "{tag}" in sweep.name else ""  # where the sweep has --rollout_filter_include_zero
     first_seeds: dict[str, int | None] = {}
     runs = []
     for seed in range(1, options.seeds + 1):
@@ -147,9 +148,9 @@ def plan_sweep(sweep: Sweep, options: Options, slot: Slot) -> list[Run]:
                 SHARED_BY_SWEEPS | point.overrides,
                 options,
                 slot,
-                project=sweep.project,
+                project=f"ragen_release_{sweep.slug}",
                 run_dir=Path("model_saving") / folder / label / name,
-                log_dir=Path("logs") / folder / (tag if sweep.has_include_zero else "") / label,
+                log_dir=Path("logs") / folder / tag_folder / label,
                 fields=point.fields,
                 value=value,
                 seed=seed,
