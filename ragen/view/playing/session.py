@@ -6,6 +6,7 @@ written anywhere. Environments are called across their border, within a time lim
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import secrets
@@ -211,21 +212,15 @@ def to_line(episode: Episode, settings: Mapping[str, Any]) -> dict[str, Any]:
 
 def solve(level: Level) -> dict[str, Any]:
     """The solver's episode on a level; `missing` says why there is none."""
-    session = Session(level)
-    until = time.monotonic() + LIMIT_S
-    try:
-        while not session.is_over:
-            plan = session.solution()
-            if not plan:
-                is_first = not session.episode.turns
-                missing = "This environment has no solver, or the level no solution." if is_first else ""
-                return to_line(session.episode, settings_of(level.run)) | {"missing": missing}
+    with contextlib.closing(Session(level)) as session:
+        until = time.monotonic() + LIMIT_S
+        while not session.is_over and (plan := session.solution()):
             session.say(session.reply_of(plan[: session.max_actions]))
             if time.monotonic() > until:
                 raise RagenError(f"The solver takes more than {LIMIT_S:g} s.")
-        return to_line(session.episode, settings_of(level.run)) | {"missing": ""}
-    finally:
-        session.close()
+        is_played = session.is_over or session.episode.turns
+        missing = "" if is_played else "This environment has no solver, or the level no solution."
+        return to_line(session.episode, settings_of(level.run)) | {"missing": missing}
 
 
 class Sessions:
