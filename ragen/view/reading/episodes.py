@@ -25,8 +25,9 @@ TURN_FIELDS = (
     *("user", "role", "tool_result", "tool_problem", "observation", "thought", "text", "actions", "executed"),
     *("reward", "penalty", "info", "stop_reason", "is_parsed", "num_dropped_actions", "num_dropped_turns"),
 )
-EQUALS = {name: name for name in ("file", "tag", "status", "rollout", "seed")} | {"group": 'episodes."group"'}
 BOUNDS = {"min": "reward >= ?", "max": "reward <= ?"}
+CONDITIONS = {name: f"{name} = ?" for name in ("file", "tag", "status", "rollout", "seed")} | BOUNDS
+CONDITIONS["group"] = 'episodes."group" = ?'
 
 
 def list_episodes(index: Index, query: Mapping[str, str]) -> dict[str, Any]:
@@ -47,17 +48,9 @@ def list_episodes(index: Index, query: Mapping[str, str]) -> dict[str, Any]:
 
 def conditions(query: Mapping[str, str]) -> tuple[str, list[Any]]:
     """The query as SQL with its values apart from it: {"tag": "A"} -> (" where tag = ?", ["A"])"""
-    parts: list[str] = []
-    values: list[Any] = []
-    for name, column in EQUALS.items():
-        if query.get(name, ""):
-            parts.append(f"{column} = ?")
-            values.append(query[name])
-    for name, condition in BOUNDS.items():
-        if text := query.get(name, ""):
-            parts.append(condition)
-            values.append(_number(name, text))
-    return (f" where {' and '.join(parts)}" if parts else ""), values
+    given = {name: text for name in CONDITIONS if (text := query.get(name, ""))}
+    values = [_number(name, text) if name in BOUNDS else text for name, text in given.items()]
+    return (f" where {' and '.join(CONDITIONS[name] for name in given)}" if given else ""), values
 
 
 def ordering(sort: str) -> str:
