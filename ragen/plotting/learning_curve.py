@@ -15,12 +15,9 @@ from ragen.errors import RagenError
 from ragen.files import read_yaml, value_at
 from ragen.plotting.style import new_figure, save_figure
 from ragen.studies.conditions import share_levels
-from ragen.tracking.names import GREEDY_VALIDATION, VALIDATION
 from ragen.tracking.rundir import read_metrics
-from ragen.tracking.validation import NO_VALIDATION, read_references, read_validation, success_by_tag
+from ragen.tracking.validation import MODES, NO_VALIDATION, read_references, read_validation, success_by_tag
 
-ROLLOUTS = {"sampled": VALIDATION, "greedy": GREEDY_VALIDATION}
-"""Way of replying -> its validation."""
 COLORS = {"sampled": "#1f6fb4", "greedy": "#d1711a", "random policy": "#888888", "solver": "#3a8f4d"}
 
 
@@ -29,7 +26,7 @@ class Curve:
     """Success of one way of replying, step by step."""
 
     mode: str
-    """A key of ROLLOUTS."""
+    """A key of MODES."""
     is_unseen: bool
     """Whether only levels that training had not played count."""
     steps: list[int]
@@ -43,7 +40,7 @@ class Curve:
 def read_curves(rows: Sequence[Mapping[str, Any]], tag: str, num_levels: int) -> list[Curve]:
     """The validation curves of a tag; that of unseen levels only where a validation has both kinds."""
     curves = []
-    for mode, rollout in ROLLOUTS.items():
+    for mode, rollout in MODES.items():
         validations = {row["step"]: success_by_tag(row, {tag: num_levels}, rollout=rollout).get(tag) for row in rows}
         found = {step: each for step, each in validations.items() if each is not None}
         unseen = {step: each.unseen for step, each in found.items() if each.unseen is not None}

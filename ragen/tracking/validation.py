@@ -12,6 +12,8 @@ from ragen.files import number, read_object, read_yaml, value_at
 from ragen.tracking import names
 from ragen.tracking.rundir import PREFLIGHT
 
+MODES = {"sampled": names.VALIDATION, "greedy": names.GREEDY_VALIDATION}
+"""Way of replying -> its validation."""
 NO_VALIDATION = "has no validation metrics (val-env/<tag>/success). Train with trainer.test_freq > 0."
 
 
