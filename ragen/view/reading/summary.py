@@ -260,7 +260,6 @@ class _Known:
     """Which files they are of, and when they were made."""
     shown: list[dict[str, Any]] | None = None
     """The same with the episodes to look at, which only the page of the run asks for."""
-    shown_of: Any = None
 
 
 class Summaries:
@@ -292,8 +291,8 @@ class Summaries:
         with self._lock:
             known = self._refresh(entry)
             _advise(entry.path, known)
-            if known.shown is None or known.shown_of != known.advised_of:
-                known.shown, known.shown_of = read_advisories(entry.path, has_episodes=True), known.advised_of
+            if known.shown is None:
+                known.shown = read_advisories(entry.path, has_episodes=True)
             return known.shown if known.advisories else []
 
     def _refresh(self, entry: Entry) -> _Known:
@@ -321,7 +320,7 @@ def _advise(run: Path, known: _Known) -> None:
     version = (known.metrics_stamp, known.status_stamp, minute)
     if known.kind == "training" and known.metrics_stamp and known.advised_of != version:
         known.advised_of = version
-        known.advisories = read_advisories(run)
+        known.advisories, known.shown = read_advisories(run), None
 
 
 def read_advisories(run: Path, *, has_episodes: bool = False) -> list[dict[str, Any]]:
