@@ -14,7 +14,7 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
-from ragen.errors import RagenError
+from ragen.files import readable
 from ragen.tracking.episodes import STEP_FILE, episode_files, episode_name, read_episodes
 from ragen.types import Episode, Group, Status, Turn, group_episodes
 
@@ -225,10 +225,9 @@ def find_exhibits(run: Path, rules: Sequence[str], *, last_step: int) -> dict[st
     @cache
     def rollout(kind: str) -> tuple[str, list[Episode]]:
         file = newest(run, kind, last_step)
-        try:
-            return (episode_name(file), list(read_episodes(file))) if file else ("", [])
-        except (RagenError, OSError):
+        if file is None:
             return "", []
+        return episode_name(file), readable(lambda: list(read_episodes(file)), [], also=(OSError,))
 
     found = {}
     for rule in rules:
@@ -251,10 +250,7 @@ def find_exhibits(run: Path, rules: Sequence[str], *, last_step: int) -> dict[st
 
 def newest(run: Path, kind: str, last_step: int) -> Path | None:
     """The file of the last training or validation rollout up to a step; None where none was kept."""
-    try:
-        files = episode_files(run)
-    except RagenError:
-        return None
+    files = readable(lambda: episode_files(run), [])
     found = {file: STEP_FILE.fullmatch(episode_name(file)) for file in files}
     steps = {int(name[2]): file for file, name in found.items() if name and name[1] == kind}
     return steps[max(early)] if (early := [step for step in steps if step <= last_step]) else None

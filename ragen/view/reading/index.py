@@ -23,10 +23,9 @@ from pathlib import Path
 from typing import Any
 
 from ragen.errors import RagenError
-from ragen.files import stamp
+from ragen.files import readable, stamp
 from ragen.tracking.episodes import HEADER, STEP_FILE, SUBFIELD, episode_files, episode_name, member_spans
 from ragen.view.reading.folders import NotThere
-from ragen.view.reading.summary import readable
 
 LAYOUT = 1
 """Of the tables; another one is built anew."""
@@ -71,12 +70,10 @@ def cache_folder() -> Path:
     """Below XDG_CACHE_HOME; a folder of its own where that cannot be written."""
     base = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
     folder = Path(base).expanduser() / "ragen" / "view"
-    try:
+    with contextlib.suppress(OSError, RuntimeError):
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         if os.access(folder, os.W_OK):
             return folder
-    except (OSError, RuntimeError):
-        pass
     return Path(tempfile.gettempdir()) / f"ragen-view-{os.getuid()}"
 
 
@@ -249,12 +246,9 @@ def _plain(path: Path) -> Iterator[Found]:
 
 
 def _streamed(path: Path) -> Iterator[Found]:
-    try:
-        with gzip.open(path) as file:
-            for line in file:
-                yield 0, len(line), header_of(line[:START_BYTES]) or full_header(line)
-    except (EOFError, OSError, zlib.error):
-        return
+    with contextlib.suppress(EOFError, OSError, zlib.error), gzip.open(path) as file:
+        for line in file:
+            yield 0, len(line), header_of(line[:START_BYTES]) or full_header(line)
 
 
 def header_of(start: bytes) -> dict[str, Any] | None:
@@ -263,19 +257,13 @@ def header_of(start: bytes) -> dict[str, Any] | None:
     b'{"tag":"A","reward":1.0,"error":"","messages":[...' -> {"tag": "A", "reward": 1.0}
     """
     head, found, _ = start.partition(BEFORE)
-    try:
-        header = json.loads(head + b"}") if found else None
-    except ValueError:
-        return None
+    header = readable(lambda: json.loads(head + b"}"), None, also=(ValueError,)) if found else None
     return header if isinstance(header, dict) and "status" in header else None
 
 
 def full_header(line: bytes) -> dict[str, Any]:
     """From the whole line, as older versions wrote it; empty where it is no episode."""
-    try:
-        record = json.loads(line)
-    except (ValueError, RecursionError):
-        return {}
+    record = readable(lambda: json.loads(line), None, also=(ValueError, RecursionError))
     return record if isinstance(record, dict) else {}
 
 

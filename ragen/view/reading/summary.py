@@ -9,17 +9,16 @@ import re
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from statistics import fmean
-from typing import Any, TypeVar
+from typing import Any
 
-from ragen.errors import RagenError
-from ragen.files import flatten, number, read_object, read_yaml, stamp
+from ragen.files import flatten, number, read_object, read_yaml, readable, stamp
 from ragen.tracking import names
-from ragen.tracking.advisories import advise, read_health, with_episodes
+from ragen.tracking.advisories import Advisory, advise, read_health, with_episodes
 from ragen.tracking.card_page import sections
 from ragen.tracking.episodes import STEP_FILE, SUFFIXES
 from ragen.tracking.lock import is_locked
@@ -29,7 +28,8 @@ from ragen.tracking.validation import read_references, success_by_tag
 from ragen.view.reading.folders import Entry
 from ragen.view.reading.series import METRICS, read_block, rows_of
 
-T = TypeVar("T")
+FOREIGN = (OSError, ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
+"""What a file of something else may raise, beside the errors of our readers."""
 KILLED = "its process is gone, without a word about why: it was killed, or the machine went down"
 ROLLOUTS = (names.VALIDATION, names.GREEDY_VALIDATION, "sampled", "greedy")
 """Where the success of a row is looked for, the first that there is: of a training, then of an evaluation."""
@@ -114,7 +114,8 @@ class Digest:
                 return
 
     def _add(self, row: Mapping[str, Any], rollout: str) -> None:
-        for tag, found in _successes(row, self.levels, rollout).items():
+        successes = readable(lambda: success_by_tag(row, self.levels, rollout=rollout), {}, also=FOREIGN)
+        for tag, found in successes.items():
             self.rollout = rollout
             curve = self.curves.setdefault(tag, Curve())
             curve.steps.append(row["step"])
@@ -147,13 +148,6 @@ def items_in(line: bytes, item: re.Pattern[bytes]) -> bytes:
     """
     step = STEP_ITEM.search(line)
     return b"{%b}" % b",".join([step[0], *item.findall(line)]) if step else b""
-
-
-def _successes(row: Mapping[str, Any], levels: Mapping[str, int], rollout: str) -> Mapping[str, Any]:
-    try:
-        return success_by_tag(row, levels, rollout=rollout)
-    except (KeyError, TypeError, ValueError):  # a row of something else
-        return {}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -204,14 +198,6 @@ def _keys_of(section: str, wanted: Sequence[str]) -> str:
 
 def _texts(values: Any) -> list[str]:
     return [str(value) for value in values] if isinstance(values, list) else []
-
-
-def readable(read: Callable[[], T], otherwise: T) -> T:
-    """What a file holds, or something else where it is missing or damaged."""
-    try:
-        return read()
-    except RagenError:
-        return otherwise
 
 
 def read_status(run: Path) -> dict[str, Any]:
@@ -325,11 +311,12 @@ def _advise(run: Path, known: _Known) -> None:
 
 def read_advisories(run: Path, *, has_episodes: bool = False) -> list[dict[str, Any]]:
     """The advisories of a run; none where its files cannot be read."""
-    try:
+
+    def read() -> list[Advisory]:
         found = advise(read_health(run))
-        found = with_episodes(found, run) if has_episodes else found
-    except (RagenError, OSError, KeyError, TypeError, ValueError):
-        return []
+        return with_episodes(found, run) if has_episodes else found
+
+    found = readable(read, [], also=FOREIGN)
     return [{**asdict(each), "title": each.rule.replace("_", " ")} for each in found]
 
 
@@ -381,19 +368,11 @@ def card(run: Path) -> dict[str, Any]:
         "config": readable(lambda: flatten(read_yaml(run / "config.yaml")), {}),
         "status": read_status(run),
         "preflight": readable(lambda: read_object(run / PREFLIGHT), None),
-        "run_card": _run_card(run),
+        "run_card": readable(lambda: [asdict(each) for each in sections(read_card(run))], [], also=FOREIGN),
         "references": readable(lambda: read_references(run), {}),
         "checkpoints": sorted((path.name for path in run.glob("global_step_*") if path.is_dir()), key=_step),
         "tables": sorted(path.stem for path in run.glob("tables/*.json")),
     }
-
-
-def _run_card(run: Path) -> list[dict[str, Any]]:
-    """The sections of card.json; none where there is no card, or one of something else."""
-    try:
-        return [asdict(section) for section in sections(read_card(run))]
-    except (RagenError, ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
-        return []
 
 
 def _step(name: str) -> tuple[int, str]:

@@ -16,11 +16,9 @@ from itertools import dropwhile, takewhile
 from pathlib import Path
 from typing import Any
 
-from ragen.errors import RagenError
-from ragen.files import number, read_object, read_text, stamp
+from ragen.files import number, read_object, read_text, readable, stamp
 from ragen.studies.outcomes import Outcome
 from ragen.view.reading.folders import MARKS, Entry, id_of, may_hold_runs
-from ragen.view.reading.summary import readable
 
 RESULT, COMMAND = ".result.json", ".command"
 SCALING = "scaling.md"
@@ -116,10 +114,11 @@ def find_run(candidates: Sequence[Entry], command: Path) -> Entry | None:
 
 def folder_in(command: Path) -> tuple[str, ...]:
     """The run directory that a command names, in its parts."""
-    try:
-        words = [word for part in shlex.split(read_text(command)) for word in shlex.split(part)]
-    except (RagenError, ValueError):
-        return ()
+
+    def split() -> list[str]:
+        return [word for part in shlex.split(read_text(command)) for word in shlex.split(part)]
+
+    words = readable(split, [], also=(ValueError,))
     folders = [word.removeprefix(FOLDER_KEY).strip("'") for word in words if word.startswith(FOLDER_KEY)]
     return Path(folders[-1]).parts if folders else ()
 
