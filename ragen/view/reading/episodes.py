@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -87,11 +88,9 @@ def _line(row: Mapping[str, Any], paths: Mapping[str, Any]) -> Line:
 
 def messages(line: Line) -> Iterator[str]:
     """The texts of an episode; none where it cannot be read."""
-    try:
+    with contextlib.suppress(RagenError, ValueError, KeyError, TypeError, RecursionError):
         record = json.loads(read_line(line))
         yield from (str(message["content"]) for message in record["messages"])
-    except (RagenError, ValueError, KeyError, TypeError, RecursionError):
-        return
 
 
 def to_header(row: Mapping[str, Any]) -> dict[str, Any]:
