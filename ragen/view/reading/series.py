@@ -10,11 +10,12 @@ import json
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from ragen.errors import RagenError
-from ragen.files import number
+from ragen.files import number, readable
 
 METRICS = "metrics.jsonl"
 LONGEST_READ = 16 * 2**20
@@ -76,10 +77,7 @@ def read_block(path: Path, offset: int = 0, version: str = "") -> Block:
 def rows_of(lines: list[bytes]) -> Iterator[dict[str, Any]]:
     """The metrics of steps. What is no such line is left out: the page shows what it can."""
     for line in lines:
-        try:
-            row = json.loads(line)
-        except (ValueError, RecursionError):
-            continue
+        row = readable(partial(json.loads, line), None, also=(ValueError, RecursionError))
         if isinstance(row, dict) and isinstance(row.get("step"), int):
             yield row
 
