@@ -46,10 +46,6 @@ class Entry:
     """Number of the root and the path below it: 0/sokoban/a."""
     path: Path
 
-    @property
-    def name(self) -> str:
-        return self.path.name
-
 
 def existing(folders: Sequence[Path]) -> list[Path]:
     """The folders that were given, or those of DEFAULTS that exist."""

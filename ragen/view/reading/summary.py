@@ -328,7 +328,7 @@ def _to_json(entry: Entry, known: _Known) -> dict[str, Any]:
     left = total - step if state == "running" and total is not None and isinstance(step, int) else None
     return {
         "id": entry.id,
-        "name": entry.name,
+        "name": entry.path.name,
         "folder": str(entry.path),
         "kind": known.kind,
         "state": state,
