@@ -32,10 +32,7 @@ class FreshLevels:
     def choose(self, step: int, attempt: int, groups: Sequence[int]) -> Choice:
         """Levels for some groups; attempts above 0 refill the batch of the step."""
         first = fresh_seed(self.train, self.seed, step, attempt)
-        choice: Choice = [None] * self.train.env_groups
-        for group in groups:
-            choice[group] = GroupLevel(seed=first + group)
-        return choice
+        return [GroupLevel(seed=first + group) if group in groups else None for group in range(self.train.env_groups)]
 
     def record(self, episodes: Sequence[Episode]) -> None:
         """Nothing is remembered."""
@@ -217,9 +214,7 @@ class PassRateLevels(PoolLevels):
         self.next_seed = state["next_seed"]
 
 
-TrainingLevels = FreshLevels | PoolLevels
-
-LEVELS: dict[str, Callable[[TrainSetConfig, int], TrainingLevels]] = {
+LEVELS: dict[str, Callable[[TrainSetConfig, int], FreshLevels | PoolLevels]] = {
     "fresh": FreshLevels,
     "pool": PoolLevels,
     "pass_rate": PassRateLevels,
