@@ -105,7 +105,7 @@ def read_record(path: Path) -> Record:
     plain = {name: value_at(content, name, path) for name in names}
     try:
         points = tuple(
-            Point(label=each["label"], ours=_from_json(each["ours"]), published=each["published"])
+            Point(label=each["label"], ours=Estimate(*map(_from_json, each["ours"])), published=each["published"])
             for each in value_at(content, "points", path)
         )
     except (KeyError, TypeError, ValueError) as error:
@@ -130,6 +130,5 @@ def _to_json(*ends: float) -> list[float | None]:
     return [None if math.isnan(end) else round(end, DIGITS) for end in ends]
 
 
-def _from_json(ends: list[float | None]) -> Estimate:
-    mean, low, high = (math.nan if end is None else float(end) for end in ends)
-    return Estimate(mean, low, high)
+def _from_json(end: float | None) -> float:
+    return math.nan if end is None else float(end)
