@@ -12,10 +12,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from ragen.errors import ConfigError, FileError
+from ragen.errors import ConfigError, FileError, RagenError
 
+T = TypeVar("T")
 LONGEST_TEXT = 200
 """Characters of a parser's message that are shown."""
 DEEPEST = 2000
@@ -75,6 +76,23 @@ def _mapping(path: Path, content: Any, expected: str) -> dict[str, Any]:
     if not isinstance(content, dict):
         raise FileError(f"{path}: expected {expected}, got {type(content).__name__}. Was it cut or overwritten?")
     return content
+
+
+def readable(read: Callable[[], T], otherwise: T, *, also: tuple[type[Exception], ...] = ()) -> T:
+    """What a file holds, or something else where it is missing or damaged; `also`: what else reading may raise then."""
+    try:
+        return read()
+    except (RagenError, *also):
+        return otherwise
+
+
+def stamp(path: Path) -> tuple[int, int, int] | None:
+    """What changes when a file does; None where it is not there."""
+    try:
+        stat = path.stat()
+    except OSError:
+        return None
+    return stat.st_mtime_ns, stat.st_size, stat.st_ino
 
 
 def value_at(tree: Any, key: str, source: Path) -> Any:

@@ -7,7 +7,18 @@ import pytest
 
 from ragen import files
 from ragen.errors import ConfigError, FileError
-from ragen.files import check_writable, finite, number, read_object, read_tensor_header, read_yaml, to_csv, value_at
+from ragen.files import (
+    check_writable,
+    finite,
+    number,
+    read_object,
+    read_tensor_header,
+    read_yaml,
+    readable,
+    stamp,
+    to_csv,
+    value_at,
+)
 
 BROKEN_JSON = {
     b"": "is not JSON",
@@ -132,3 +143,23 @@ def test_a_yaml_file_that_is_nested_too_deeply_is_a_sentence(tmp_path, text):
     (tmp_path / "config.yaml").write_text(text)
     with pytest.raises(FileError, match="is not YAML"):
         read_yaml(tmp_path / "config.yaml")
+
+
+def test_what_cannot_be_read_becomes_something_else(tmp_path: Path):
+    path = tmp_path / "status.json"
+    assert readable(lambda: read_object(path), {"state": "unknown"}) == {"state": "unknown"}
+    path.write_text('{"state": "running"}')
+    assert readable(lambda: read_object(path), {}) == {"state": "running"}
+    with pytest.raises(KeyError):
+        readable(lambda: read_object(path)["step"], None)
+    assert readable(lambda: read_object(path)["step"], None, also=(KeyError,)) is None
+
+
+def test_the_stamp_of_a_file_changes_with_it(tmp_path: Path):
+    path = tmp_path / "metrics.jsonl"
+    assert stamp(path) is None
+    path.write_text("a")
+    before = stamp(path)
+    assert before is not None and before == stamp(path)
+    path.write_text("ab")
+    assert stamp(path) != before

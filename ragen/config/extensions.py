@@ -11,6 +11,7 @@ nothing of it; whoever starts a run loads and checks its parts first (ragen/trai
 """
 
 import importlib
+import inspect
 import os
 import re
 import sys
@@ -97,6 +98,16 @@ def load(kind: Kind, name: str, key: str) -> Any:
 def refuse(kind: Kind, name: str, key: str, why: str) -> ConfigError:
     """The error for a part that is there but not what its kind must be."""
     return ConfigError(f"{key}={name}: {why} It must be {CONTRACTS[kind]}; docs/python.md shows one.")
+
+
+def check_takes_one(kind: Kind, name: str, key: str) -> None:
+    """Refuse a part that cannot be called with one argument."""
+    try:
+        inspect.signature(load(kind, name, key)).bind(None)
+    except TypeError as error:
+        raise refuse(kind, name, key, f"it cannot be called with one argument ({error}).") from error
+    except ValueError:  # a type of another language, which tells no signature
+        pass
 
 
 def _import(module: str, where: str) -> Any:

@@ -70,7 +70,9 @@ class CollapseDetector:
         count = len(thoughtful) if wanted == "all" else wanted
         if self.config.first_turn_enabled:
             with self.timer("collapse_first_turn_step"):
-                drawn = draw_first_turns(thoughtful, count, Rng(self.seed, "collapse", "first_turn", step))
+                choice = [turn for turn in thoughtful if turn[1] == 0]
+                rng = Rng(self.seed, "collapse", "first_turn", step)
+                drawn = rng.sample(choice, min(count, len(choice)))
                 metrics |= self.measure(names.FIRST_TURNS, drawn)
         if self.config.multi_turn_enabled:
             with self.timer("collapse_multi_turn_step"):
@@ -153,12 +155,6 @@ def _retrieval(table: Tensor, own: Tensor) -> Metrics:
             f"retrieval_above_chance{at}": accuracy - chance,
         }
     return metrics
-
-
-def draw_first_turns(turns: Sequence[EpisodeTurn], count: int, rng: Rng) -> list[EpisodeTurn]:
-    """At most `count` different first turns."""
-    firsts = [turn for turn in turns if turn[1] == 0]
-    return rng.sample(firsts, min(count, len(firsts)))
 
 
 def draw_turns(turns: Sequence[EpisodeTurn], count: int, rng: Rng) -> list[EpisodeTurn]:

@@ -8,27 +8,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ragen.errors import RagenError, reporting_errors
+from ragen.plotting import style
 from ragen.plotting.history import Metrics, read_run_dir
-from ragen.plotting.style import (
-    BLUE,
-    GREEN,
-    GREY,
-    ORANGE,
-    VERMILION,
-    clean,
-    from_zero,
-    new_figure,
-    save_figure,
-    show_text,
-)
 from ragen.tracking.names import ANY_TURNS, FIRST_TURNS, SUCCESS, VALIDATION, below, by_tag, collapse, join
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-SETS = {FIRST_TURNS: ("first turns", BLUE), ANY_TURNS: ("any turn", VERMILION)}
+SETS = {FIRST_TURNS: ("first turns", style.BLUE), ANY_TURNS: ("any turn", style.VERMILION)}
 """Set of sampled replies -> its name and colour."""
-VALIDATION_COLORS = [BLUE, ORANGE, GREEN, VERMILION]
+VALIDATION_COLORS = [style.BLUE, style.ORANGE, style.GREEN, style.VERMILION]
 FAR = 4.0
 """A bound this many times above the data is written instead of drawn, since it would flatten the curve."""
 
@@ -41,16 +30,16 @@ def series(steps: Steps, name: str) -> tuple[list[int], list[float]]:
     return [step for step, _ in points], [value for _, value in points]
 
 
-def draw_line(axis: Axes, steps: Steps, name: str, **style: object) -> list[float]:
+def draw_line(axis: Axes, steps: Steps, name: str, **looks: object) -> list[float]:
     """One metric over the steps; returns its values."""
     at, values = series(steps, name)
     if values:
-        axis.plot(at, values, markersize=4, **style)  # type: ignore[arg-type]
+        axis.plot(at, values, markersize=4, **looks)  # type: ignore[arg-type]
     return values
 
 
 def draw_entropies(axis: Axes, steps: Steps) -> None:
-    clean(axis, "entropy of the reasoning", xlabel="training step", ylabel="nats per token")
+    style.clean(axis, "entropy of the reasoning", xlabel="training step", ylabel="nats per token")
     for turns, (name, color) in SETS.items():
         marginal, given = collapse(turns, "reasoning_entropy_est"), collapse(turns, "conditional_entropy_est")
         draw_line(axis, steps, marginal, label=f"marginal, {name}", color=color, ls="--")
@@ -58,7 +47,7 @@ def draw_entropies(axis: Axes, steps: Steps) -> None:
 
 
 def draw_information(axis: Axes, steps: Steps) -> None:
-    clean(axis, "mutual information of prompt and reasoning", xlabel="training step", ylabel="nats per token")
+    style.clean(axis, "mutual information of prompt and reasoning", xlabel="training step", ylabel="nats per token")
     top = max((value for turns in SETS for value in series(steps, collapse(turns, "mi_estimate"))[1]), default=0.0)
     for turns, (name, color) in SETS.items():
         bounds = series(steps, collapse(turns, "mi_upper_bound"))[1]
@@ -71,7 +60,7 @@ def draw_information(axis: Axes, steps: Steps) -> None:
 
 
 def draw_retrieval(axis: Axes, steps: Steps) -> None:
-    clean(axis, "retrieval of the prompt from the reasoning", xlabel="training step", ylabel="accuracy")
+    style.clean(axis, "retrieval of the prompt from the reasoning", xlabel="training step", ylabel="accuracy")
     for turns, (name, color) in SETS.items():
         accuracy, chance = collapse(turns, "retrieval_accuracy"), collapse(turns, "retrieval_chance_level")
         draw_line(axis, steps, accuracy, label=name, color=color, marker="o")
@@ -79,7 +68,7 @@ def draw_retrieval(axis: Axes, steps: Steps) -> None:
 
 
 def draw_validation(axis: Axes, steps: Steps) -> None:
-    clean(axis, "validation", xlabel="training step", ylabel="success")
+    style.clean(axis, "validation", xlabel="training step", ylabel="success")
     tags = sorted({tag for metrics in steps.values() for tag in by_tag(metrics, VALIDATION, SUCCESS)})
     for index, tag in enumerate(tags):
         color = VALIDATION_COLORS[index % len(VALIDATION_COLORS)]
@@ -94,19 +83,19 @@ def plot_collapse(run: Path, out: Path) -> Path:
             f"{run} has no collapse metrics ({', '.join(SETS)}). "
             "Train with collapse_detection.compute_freq > 0, full context and enable_think=True."
         )
-    figure = new_figure(10.4, 7.2)
+    figure = style.new_figure(10.4, 7.2)
     panels = (draw_entropies, draw_information, draw_retrieval, draw_validation)
     for axis, draw in zip(figure.subplots(2, 2).flat, panels, strict=True):
         draw(axis, steps)
         if not axis.lines:
-            show_text(axis, "not logged")
+            style.show_text(axis, "not logged")
             continue
-        from_zero(axis, room=0.08)
+        style.from_zero(axis, room=0.08)
         if axis.dataLim.y0 < 0:  # estimates may fall below zero
-            axis.axhline(0, color=GREY, linewidth=0.8)
+            axis.axhline(0, color=style.GREY, linewidth=0.8)
         axis.xaxis.get_major_locator().set_params(integer=True)
         axis.legend(fontsize=8)
-    return save_figure(figure, out)
+    return style.save_figure(figure, out)
 
 
 def main(argv: Sequence[str] | None = None, *, prog: str = "python gradient_analysis/plot_collapse.py") -> int:

@@ -8,28 +8,10 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ragen.files import to_csv
+from ragen.files import finite, to_csv
+from ragen.plotting import style
 from ragen.plotting.buckets import COMPONENTS, Analysis
 from ragen.plotting.history import Metrics, Step
-from ragen.plotting.style import (
-    BLUE,
-    GREEN,
-    GREY,
-    MARKER,
-    ORANGE,
-    PURPLE,
-    Points,
-    bucket_ticks,
-    clean,
-    draw_bars,
-    error_bars,
-    from_zero,
-    label_points,
-    new_figure,
-    number,
-    save_figure,
-    show_text,
-)
 from ragen.tracking.names import LOSSES, PREFILTER_GRADIENTS, Component, Measure
 from ragen.tracking.rundir import write_atomic
 
@@ -37,7 +19,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-COLORS: dict[str, str] = {"task": BLUE, "entropy": ORANGE, "kl": GREEN}
+COLORS: dict[str, str] = {"task": style.BLUE, "entropy": style.ORANGE, "kl": style.GREEN}
 REGULARIZERS: tuple[Component, Component] = ("kl", "entropy")
 BUCKET_AXIS = "reward-variance bucket (Q1 lowest)"
 STD_AXIS = "reward std within a group"
@@ -48,20 +30,22 @@ REGULARIZER_AXIS = "KL norm + entropy norm"
 
 def draw_norms(analysis: Analysis) -> Figure:
     """Gradient norm of each term per bucket, above a table of what is in the buckets."""
-    figure = new_figure(12.6, 5.8)
+    figure = style.new_figure(12.6, 5.8)
     grid = figure.add_gridspec(2, 3, height_ratios=[3.2, 1.2])
     axes = [figure.add_subplot(grid[0, column]) for column in range(3)]
     for axis, component in component_charts(axes, analysis, ylabel=NORM_AXIS):
         values, intervals = analysis.values(component), analysis.intervals(component)
         color = COLORS[component]
-        draw_bars(axis, analysis.labels, values, color=color, intervals=intervals, interval_label=INTERVAL)
+        style.draw_bars(axis, analysis.labels, values, color=color, intervals=intervals, interval_label=INTERVAL)
         if analysis.has("norm_debiased", component):
             debiased = analysis.measured("norm_debiased", component)
             positions = analysis.positions
             axis.plot(positions, debiased, "D", mfc="white", color="black", ms=5, clip_on=False, label="noise removed")
         if whole := analysis.whole[component]:
-            axis.axhline(whole, color=GREY, linestyle="--", linewidth=1, label=f"all samples ({number(whole)})")
-            from_zero(axis)
+            axis.axhline(
+                whole, color=style.GREY, linestyle="--", linewidth=1, label=f"all samples ({style.number(whole)})"
+            )
+            style.from_zero(axis)
         if axis.get_legend_handles_labels()[0]:
             # Above the data: the norms grow to the right, and labels stand on the bars.
             axis.set_ylim(top=axis.get_ylim()[1] * 1.22)
@@ -73,43 +57,46 @@ def draw_norms(analysis: Analysis) -> Figure:
 def component_charts(axes: Iterable[Axes], analysis: Analysis, *, ylabel: str) -> Iterator[tuple[Axes, Component]]:
     """An axis for each term of the loss, with its title; one whose term has no gradient says why."""
     for axis, component in zip(axes, (*REGULARIZERS, "task"), strict=True):
-        clean(axis, f"{COMPONENTS[component]} gradient", xlabel=BUCKET_AXIS, ylabel=ylabel)
+        style.clean(axis, f"{COMPONENTS[component]} gradient", xlabel=BUCKET_AXIS, ylabel=ylabel)
         if analysis.is_on(component):
             yield axis, component
         else:
-            show_text(axis, analysis.zero_reason(component))
+            style.show_text(axis, analysis.zero_reason(component))
 
 
 def draw_losses(analysis: Analysis) -> Figure:
     """The terms of the actor's loss per bucket."""
-    figure = new_figure(9.6, 6.6)
+    figure = style.new_figure(9.6, 6.6)
     policy, entropy, kl, total = figure.subplots(2, 2).flat
-    for axis, name, title, color in ((policy, "policy", "policy loss", BLUE), (total, "total", "total loss", PURPLE)):
-        clean(axis, title, xlabel=BUCKET_AXIS, ylabel="loss")
-        draw_bars(axis, analysis.labels, analysis.measured("loss", name), color=color)
+    for axis, name, title, color in (
+        (policy, "policy", "policy loss", style.BLUE),
+        (total, "total", "total loss", style.PURPLE),
+    ):
+        style.clean(axis, title, xlabel=BUCKET_AXIS, ylabel="loss")
+        style.draw_bars(axis, analysis.labels, analysis.measured("loss", name), color=color)
     for axis, component in zip((kl, entropy), REGULARIZERS, strict=True):
-        clean(axis, f"{COMPONENTS[component]} loss", xlabel=BUCKET_AXIS, ylabel="loss, with its coefficient")
+        style.clean(axis, f"{COMPONENTS[component]} loss", xlabel=BUCKET_AXIS, ylabel="loss, with its coefficient")
         values = analysis.measured("loss", LOSSES[component])
         # A policy loss of exactly zero is a value; a term without loss and gradient is switched off.
         if any(values) or analysis.is_on(component):
-            draw_bars(axis, analysis.labels, values, color=COLORS[component])
+            style.draw_bars(axis, analysis.labels, values, color=COLORS[component])
         else:
-            show_text(axis, analysis.zero_reason(component))
+            style.show_text(axis, analysis.zero_reason(component))
     return _titled(figure, "Loss per reward-variance bucket", analysis)
 
 
 def draw_reward_std(analysis: Analysis) -> Figure:
     """Mean reward std of each bucket, with its smallest and largest."""
-    figure = new_figure(6.4, 4.2)
+    figure = style.new_figure(6.4, 4.2)
     axis = figure.subplots()
-    clean(axis, "mean over the groups, whiskers: smallest and largest", xlabel=BUCKET_AXIS, ylabel=STD_AXIS)
+    style.clean(axis, "mean over the groups, whiskers: smallest and largest", xlabel=BUCKET_AXIS, ylabel=STD_AXIS)
     _draw_std_bars(axis, analysis)
     return _titled(figure, "Reward std per bucket", analysis)
 
 
 def draw_normed(analysis: Analysis) -> Figure:
     """Gradient norms divided by the samples and by the tokens of their bucket, each on its own axis."""
-    figure = new_figure(14.4, 4.2)
+    figure = style.new_figure(14.4, 4.2)
     for axis, component in component_charts(figure.subplots(1, 3), analysis, ylabel="norm / samples"):
         right = axis.twinx()
         right.set_ylabel("norm / tokens (hatched)")
@@ -130,8 +117,8 @@ def draw_normed(analysis: Analysis) -> Figure:
                 linewidth=0,
                 label=measure,
             )
-            from_zero(side, room=0.2)
-        bucket_ticks(axis, analysis.labels)
+            style.from_zero(side, room=0.2)
+        style.bucket_ticks(axis, analysis.labels)
         handles = [bar for side in (axis, right) for bar in side.get_legend_handles_labels()[0]]
         axis.legend(handles, ["per sample", "per token"], fontsize=8, loc="upper left", frameon=False, ncols=2)
     return _titled(figure, "Gradient norm per sample and per token", analysis)
@@ -140,49 +127,49 @@ def draw_normed(analysis: Analysis) -> Figure:
 def draw_summary(analysis: Analysis) -> Figure:
     """Reward std per bucket, then the norms against it; with noise measures also how alike two halves are."""
     has_noise = analysis.has("split_half_cosine", "task")
-    figure = new_figure(10.4, 8.0) if has_noise else new_figure(13.2, 4.4)
+    figure = style.new_figure(10.4, 8.0) if has_noise else style.new_figure(13.2, 4.4)
     axes = figure.subplots(*(2, 2) if has_noise else (1, 3)).flat
     _draw_std_boxes(axes[0], analysis)
-    clean(axes[1], "task gradient", xlabel=f"mean {STD_AXIS}", ylabel=NORM_AXIS)
-    clean(axes[2], "regularizer gradients", xlabel=f"mean {STD_AXIS}", ylabel=REGULARIZER_AXIS)
+    style.clean(axes[1], "task gradient", xlabel=f"mean {STD_AXIS}", ylabel=NORM_AXIS)
+    style.clean(axes[2], "regularizer gradients", xlabel=f"mean {STD_AXIS}", ylabel=REGULARIZER_AXIS)
     labels = draw_against_std(axes[1], axes[2], analysis)
     if has_noise:
         _draw_split_half(axes[3], analysis)
     _titled(figure, "Gradient analysis", analysis).draw_without_rendering()
     for axis, points in labels:
-        label_points(axis, points)
+        style.label_points(axis, points)
     return figure
 
 
-def draw_against_std(task_axis: Axes, other_axis: Axes, analysis: Analysis) -> list[tuple[Axes, Points]]:
+def draw_against_std(task_axis: Axes, other_axis: Axes, analysis: Analysis) -> list[tuple[Axes, style.Points]]:
     """The task norm and the sum of the regularizers' norms against the mean reward std of each bucket.
 
     Returns the points that `label_points` names once the figure is laid out.
     """
-    labels = [(task_axis, _draw_points(task_axis, analysis, ["task"], color=BLUE))]
+    labels = [(task_axis, _draw_points(task_axis, analysis, ["task"], color=style.BLUE))]
     regularizers: list[Component] = [component for component in REGULARIZERS if analysis.is_on(component)]
     if not regularizers:
-        show_text(other_axis, "\n".join(map(analysis.zero_reason, REGULARIZERS)))
+        style.show_text(other_axis, "\n".join(map(analysis.zero_reason, REGULARIZERS)))
         return labels
     if len(regularizers) == 1:
         other_axis.set_ylabel(f"{COMPONENTS[regularizers[0]]} norm (the other is zero)")
-    return [*labels, (other_axis, _draw_points(other_axis, analysis, regularizers, color=GREEN))]
+    return [*labels, (other_axis, _draw_points(other_axis, analysis, regularizers, color=style.GREEN))]
 
 
-def _draw_points(axis: Axes, analysis: Analysis, components: Sequence[Component], *, color: str) -> Points:
+def _draw_points(axis: Axes, analysis: Analysis, components: Sequence[Component], *, color: str) -> style.Points:
     """A point per bucket, hollow where noise is removed."""
     xs = analysis.values("reward_std_mean")
     ys = [sum(bucket[component] for component in components) for bucket in analysis.buckets]
     axis.plot(xs, ys, color=color, linewidth=1, alpha=0.35)
-    axis.plot(xs, ys, "o", color=color, markersize=MARKER, label="norm")
+    axis.plot(xs, ys, "o", color=color, markersize=style.MARKER, label="norm")
     if intervals := analysis.intervals(*components):
-        error_bars(axis, xs, ys, intervals, label=INTERVAL + ", summed" * (len(components) > 1))
+        style.error_bars(axis, xs, ys, intervals, label=INTERVAL + ", summed" * (len(components) > 1))
         debiased = [
             sum(bucket.measured("norm_debiased", component) for component in components if bucket[component])
             for bucket in analysis.buckets
         ]
         axis.plot(xs, debiased, "D", mfc="white", color=color, ms=5, clip_on=False, label="sampling noise removed")
-    from_zero(axis)
+    style.from_zero(axis)
     axis.margins(x=0.1)
     if len(axis.get_legend_handles_labels()[0]) > 1:
         axis.set_ylim(top=axis.get_ylim()[1] * 1.2)
@@ -195,9 +182,9 @@ def _draw_bucket_table(axis: Axes, analysis: Analysis) -> None:
 
     axis.set_axis_off()
     rows = {
-        "reward std, mean": [number(value) for value in analysis.values("reward_std_mean")],
-        "reward std, min": [number(value) for value in analysis.values("reward_std_min")],
-        "reward std, max": [number(value) for value in analysis.values("reward_std_max")],
+        "reward std, mean": [style.number(value) for value in analysis.values("reward_std_mean")],
+        "reward std, min": [style.number(value) for value in analysis.values("reward_std_min")],
+        "reward std, max": [style.number(value) for value in analysis.values("reward_std_max")],
         "groups": [f"{value:.0f}" for value in analysis.values("group_rv_count")],
         "samples": [f"{value:.0f}" for value in analysis.values("sample_count")],
     }
@@ -215,18 +202,18 @@ def _draw_bucket_table(axis: Axes, analysis: Analysis) -> None:
 
 def _draw_std_bars(axis: Axes, analysis: Analysis) -> None:
     means = analysis.values("reward_std_mean")
-    draw_bars(axis, analysis.labels, means, color=BLUE, intervals=analysis.std_ranges)
+    style.draw_bars(axis, analysis.labels, means, color=style.BLUE, intervals=analysis.std_ranges)
     if not any(means):
-        axis.text(0.5, 0.5, "0 in every bucket", transform=axis.transAxes, ha="center", color=GREY)
+        axis.text(0.5, 0.5, "0 in every bucket", transform=axis.transAxes, ha="center", color=style.GREY)
 
 
 def _draw_std_boxes(axis: Axes, analysis: Analysis) -> None:
     """Box plots of the groups where the tables belong to the logged numbers, otherwise means with extremes."""
     if not all(bucket.has_true_table for bucket in analysis.buckets):
-        clean(axis, "mean, smallest and largest", xlabel=BUCKET_AXIS, ylabel=STD_AXIS)
+        style.clean(axis, "mean, smallest and largest", xlabel=BUCKET_AXIS, ylabel=STD_AXIS)
         _draw_std_bars(axis, analysis)
         return
-    clean(axis, "groups of each bucket", xlabel=BUCKET_AXIS, ylabel=STD_AXIS)
+    style.clean(axis, "groups of each bucket", xlabel=BUCKET_AXIS, ylabel=STD_AXIS)
     axis.boxplot(
         [bucket.group_stds for bucket in analysis.buckets],
         positions=analysis.positions,
@@ -234,21 +221,21 @@ def _draw_std_boxes(axis: Axes, analysis: Analysis) -> None:
         showfliers=False,
         whis=(0, 100),
         patch_artist=True,
-        boxprops={"facecolor": BLUE, "alpha": 0.3},
+        boxprops={"facecolor": style.BLUE, "alpha": 0.3},
         medianprops={"color": "black"},
     )
     for position, bucket in enumerate(analysis.buckets):
         stds = sorted(bucket.group_stds)
         # Spread by rank, so that equal values stay visible.
         spread = [position + 0.4 * ((rank * 0.618) % 1 - 0.5) for rank in range(len(stds))]
-        axis.plot(spread, stds, ".", color=BLUE, markersize=3, alpha=0.7)
-    bucket_ticks(axis, analysis.labels)
-    from_zero(axis)
+        axis.plot(spread, stds, ".", color=style.BLUE, markersize=3, alpha=0.7)
+    style.bucket_ticks(axis, analysis.labels)
+    style.from_zero(axis)
 
 
 def _draw_split_half(axis: Axes, analysis: Analysis) -> None:
     """The cosine between the gradients of two halves of a bucket: 1 is all signal, 0 all noise."""
-    clean(
+    style.clean(
         axis,
         "split-half cosine: 0 is pure noise, 1 pure signal",
         xlabel=BUCKET_AXIS,
@@ -263,9 +250,9 @@ def _draw_split_half(axis: Axes, analysis: Analysis) -> None:
             axis.plot(analysis.positions, values, marker=marker, ms=size, color=COLORS[component], label=name)
             lows += values
     axis.axhline(0, color="black", linewidth=0.8)
-    bucket_ticks(axis, analysis.labels)
+    style.bucket_ticks(axis, analysis.labels)
     axis.set_ylim(min(low for low in lows if math.isfinite(low)) - 0.08, 1.22)
-    axis.axhline(1, color=GREY, linewidth=0.8, linestyle=":")
+    axis.axhline(1, color=style.GREY, linewidth=0.8, linestyle=":")
     axis.legend(fontsize=8, loc="upper left", frameon=False, ncols=3)
 
 
@@ -289,7 +276,9 @@ FIGURES: dict[str, Callable[[Analysis], Figure]] = {
 def write_analysis(analysis: Analysis, metrics: Metrics, folder: Path) -> list[Path]:
     """The seven files of a step."""
     start, end = "gradient_analysis", f"step_{analysis.step}"
-    written = [save_figure(draw(analysis), folder / f"{start}_{name}_{end}.png") for name, draw in FIGURES.items()]
+    written = [
+        style.save_figure(draw(analysis), folder / f"{start}_{name}_{end}.png") for name, draw in FIGURES.items()
+    ]
     metrics_file = folder / f"{start}_metrics_{end}.json"
     write_atomic(metrics_file, metrics_json(metrics, analysis.step))
     table_file = folder / f"{start}_bucket_rv_table_{end}.csv"
@@ -300,7 +289,7 @@ def write_analysis(analysis: Analysis, metrics: Metrics, folder: Path) -> list[P
 
 def metrics_json(metrics: Metrics, step: Step) -> str:
     """Every metric of a step and, as _step, its number; what is not finite is null, which every JSON reader knows."""
-    flat = {name: value if math.isfinite(value) else None for name, value in metrics.items()}
+    flat = finite(metrics)
     if step != "summary":
         flat["_step"] = step
     return json.dumps(flat, indent=2, sort_keys=True, allow_nan=False) + "\n"

@@ -69,9 +69,8 @@ def read_run_dir(path: Path) -> History:
     id_file = path / "wandb" / "run_id.txt"
 
     def load_table(step: Step, name: str) -> Table | None:
-        if step not in table_steps(path, name):
+        if not isinstance(step, int) or step not in table_steps(path, name):
             return None
-        assert isinstance(step, int)
         return as_table(*read_table(path, name, step))
 
     return History(

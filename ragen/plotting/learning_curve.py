@@ -14,12 +14,10 @@ from ragen.algorithms.statistics import Estimate, over_seeds
 from ragen.errors import RagenError
 from ragen.files import read_yaml, value_at
 from ragen.plotting.style import new_figure, save_figure
-from ragen.tracking.names import GREEDY_VALIDATION, VALIDATION
+from ragen.studies.conditions import share_levels
 from ragen.tracking.rundir import read_metrics
-from ragen.tracking.validation import NO_VALIDATION, read_references, read_validation, success_by_tag
+from ragen.tracking.validation import MODES, NO_VALIDATION, read_references, read_validation, success_by_tag
 
-ROLLOUTS = {"sampled": VALIDATION, "greedy": GREEDY_VALIDATION}
-"""Way of replying -> its validation."""
 COLORS = {"sampled": "#1f6fb4", "greedy": "#d1711a", "random policy": "#888888", "solver": "#3a8f4d"}
 
 
@@ -28,7 +26,7 @@ class Curve:
     """Success of one way of replying, step by step."""
 
     mode: str
-    """A key of ROLLOUTS."""
+    """A key of MODES."""
     is_unseen: bool
     """Whether only levels that training had not played count."""
     steps: list[int]
@@ -42,7 +40,7 @@ class Curve:
 def read_curves(rows: Sequence[Mapping[str, Any]], tag: str, num_levels: int) -> list[Curve]:
     """The validation curves of a tag; that of unseen levels only where a validation has both kinds."""
     curves = []
-    for mode, rollout in ROLLOUTS.items():
+    for mode, rollout in MODES.items():
         validations = {row["step"]: success_by_tag(row, {tag: num_levels}, rollout=rollout).get(tag) for row in rows}
         found = {step: each for step, each in validations.items() if each is not None}
         unseen = {step: each.unseen for step, each in found.items() if each.unseen is not None}
@@ -87,8 +85,8 @@ def plot_learning_curve(runs: Sequence[Path], out: Path) -> dict[str, list[Curve
                 f"{run} is validated on {', '.join(found)}, {runs[0]} on {', '.join(seeds[0])}. Several runs are drawn "
                 "as seeds of one setting: give runs of the same one."
             )
-    share_levels = len({value_at(read_yaml(run / "config.yaml"), "seed.val", run) for run in runs}) < len(runs)
-    curves = {tag: mean_curves([found[tag] for found in seeds], share_levels=share_levels) for tag in seeds[0]}
+    is_shared = share_levels([str(value_at(read_yaml(run / "config.yaml"), "seed.val", run)) for run in runs])
+    curves = {tag: mean_curves([found[tag] for found in seeds], share_levels=is_shared) for tag in seeds[0]}
     figure = new_figure(6.4 * len(curves), 4.2)
     axes = figure.subplots(1, len(curves), squeeze=False)[0]
     for axis, (tag, found) in zip(axes, curves.items(), strict=True):

@@ -17,18 +17,7 @@ from statistics import fmean
 
 from ragen.algorithms.statistics import Estimate
 from ragen.files import read_tensor_header, read_yaml, value_at
-from ragen.plotting.style import (
-    BLUE,
-    GREEN,
-    GREY,
-    ORANGE,
-    PURPLE,
-    VERMILION,
-    clean,
-    new_figure,
-    save_figure,
-    show_text,
-)
+from ragen.plotting import style
 from ragen.studies.arms import make_arm, read_arm_run
 from ragen.studies.comparison import COLUMNS as DIFFERENCES
 from ragen.studies.comparison import compare_all, how_compared, to_row
@@ -37,7 +26,7 @@ from ragen.tracking.console import markdown_table, print_table
 from ragen.tracking.names import SCORE, VALIDATION, by_tag
 from ragen.tracking.rundir import read_metrics, read_status, write_atomic
 
-COLORS = (BLUE, ORANGE, GREEN, VERMILION, PURPLE, GREY)
+COLORS = (style.BLUE, style.ORANGE, style.GREEN, style.VERMILION, style.PURPLE, style.GREY)
 COLUMNS = ("model", "parameters", "run", "seeds", "steps", "first success", "best (step)", "last [95 %]", "last score")
 SEED_END = re.compile(r"-seed\d+$")
 """How runs are called that repeat another one: lake-seed2."""
@@ -191,7 +180,7 @@ def differences_text(sizes: Sequence[Size]) -> str:
 
 def plot_scaling(sizes: Sequence[Size], out: Path) -> Path:
     """Left: success while training, a curve per run. Right: final success against the number of parameters."""
-    figure = new_figure(11, 4.4)
+    figure = style.new_figure(11, 4.4)
     curves, finals = figure.subplots(1, 2)
     for size, color in zip(sizes, itertools.cycle(COLORS)):
         label = f"{size.model} ({short_count(size.num_parameters)}), {size.name}"
@@ -201,9 +190,9 @@ def plot_scaling(sizes: Sequence[Size], out: Path) -> Path:
         if size.num_parameters and size.final:
             bars = [[size.final.below], [size.final.above]]
             finals.errorbar([size.num_parameters], [size.final.mean], yerr=bars, marker="o", capsize=3, color=color)
-    clean(curves, "Validation success", xlabel="training step", ylabel="success")
+    style.clean(curves, "Validation success", xlabel="training step", ylabel="success")
     units = "seeds" if any(len(size.runs) > 1 for size in sizes) else "levels"
-    clean(finals, f"Final success, 95 % intervals over {units}", xlabel="parameters", ylabel="success")
+    style.clean(finals, f"Final success, 95 % intervals over {units}", xlabel="parameters", ylabel="success")
     curves.xaxis.get_major_locator().set_params(integer=True)
     if counts := [size.num_parameters for size in sizes if size.num_parameters]:
         finals.set_xscale("log")
@@ -212,12 +201,12 @@ def plot_scaling(sizes: Sequence[Size], out: Path) -> Path:
         finals.set_xticks(ticks, [short_count(count) for count in ticks])
         finals.set_xticks([], minor=True)
     else:
-        show_text(finals, "No checkpoint and no name says how large the models are.")
+        style.show_text(finals, "No checkpoint and no name says how large the models are.")
     for axis in (curves, finals):
         axis.set_ylim(-0.03, 1.03)
     # Outside: there is no corner where curves of success never go.
     figure.legend(loc="outside lower center", ncols=2, fontsize=8, frameon=False)
-    return save_figure(figure, out)
+    return style.save_figure(figure, out)
 
 
 def readable_ticks(counts: Sequence[float]) -> list[float]:

@@ -6,7 +6,7 @@ Tested in tests/reproduce/test_plan.py.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
@@ -136,7 +136,3 @@ class Claim:
     def budgets(self) -> list[Budget]:
         """Those that can decide it."""
         return [budget for budget in BUDGETS if budget in self.arms]
-
-
-def names_of(claims: Sequence[Claim]) -> str:
-    return ", ".join(claim.name for claim in claims)

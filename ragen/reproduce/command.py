@@ -10,7 +10,7 @@ from pathlib import Path
 
 from ragen.config.strict import did_you_mean
 from ragen.errors import ConfigError
-from ragen.reproduce.claim import BUDGETS, SEEDS, Budget, Claim, names_of
+from ragen.reproduce.claim import BUDGETS, SEEDS, Budget, Claim
 from ragen.reproduce.claims import CLAIMS
 from ragen.reproduce.page import page, section, verdict_text
 from ragen.reproduce.plan import Job, distinct_runs, find_slots, plan_jobs, plan_table, plan_text
@@ -80,7 +80,8 @@ def reproduce(options: Options) -> int:
         return 0
     jobs = plan_jobs(claims, budget, num_seeds=options.seeds or SEEDS[budget], out=options.out, changes=options.changes)
     slots = find_slots(budget, num_cpu_slots=options.slots, runs_per_gpu=options.runs_per_gpu)
-    print(f"{names_of(claims)} at `{budget}` ({BUDGETS[budget]}): {plan_text(jobs, budget, slots)}", flush=True)
+    names = ", ".join(claim.name for claim in claims)
+    print(f"{names} at `{budget}` ({BUDGETS[budget]}): {plan_text(jobs, budget, slots)}", flush=True)
     runs = distinct_runs(jobs)
     if options.is_plan:
         print(plan_table(jobs, budget))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,11 +13,9 @@ from ragen.config.seeds import SEED_GAP
 from ragen.reproduce.claim import Arm, Budget, Claim, Evidence
 from ragen.studies.conditions import Condition, read_curve
 from ragen.studies.outcomes import DONE, Outcome
-from ragen.sweeps.driving.run import DEVICES, Run, shell_line
-from ragen.sweeps.driving.slots import Slot, ask_nvidia_smi, cut_slots, find_machine, has_cuda, repeat_slots
+from ragen.sweeps.driving.run import DEVICES, PROGRAM, Run, shell_line
+from ragen.sweeps.driving.slots import Slot, ask_nvidia_smi, cut_slots, find_machine, has_cuda
 from ragen.tracking.console import duration, markdown_table
-
-PROGRAM = (sys.executable, "-m", "ragen.cli")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -135,7 +132,7 @@ def find_slots(budget: Budget, *, num_cpu_slots: int, runs_per_gpu: int) -> list
     if not (ask_nvidia_smi() or has_cuda()):
         return []
     machine = find_machine(None)
-    return [] if machine.is_cpu else repeat_slots(cut_slots(machine, 1), runs_per_gpu)
+    return [] if machine.is_cpu else cut_slots(machine, 1, runs_per_gpu)
 
 
 def plan_table(jobs: Sequence[Job], budget: Budget) -> str:

@@ -70,25 +70,20 @@ def numbers(arm: Condition) -> dict[str, Sequence[float]]:
 
 def machines(evidence: Evidence) -> str:
     """What the runs say they ran on: 2 cores, AMD EPYC; several are told apart."""
-    names = []
-    for card in _cards(evidence):
-        facts = card["machine"]
-        names.append(", ".join([f"{facts['usable_cores']} cores", facts["processor"], *facts["gpus"]]))
+    facts = [card["machine"] for card in _cards(evidence)]
+    names = [", ".join([f"{each['usable_cores']} cores", each["processor"], *each["gpus"]]) for each in facts]
     return " and ".join(dict.fromkeys(names)) or "no run"
 
 
 def versions(evidence: Evidence) -> str:
     """The version of the runs, and the commit where they ran in a checkout: 0.1.0 (1f0c9a3e)"""
-    names = []
-    for card in _cards(evidence):
-        version, commit = card["versions"]["ragen"], card["versions"]["commit"]
-        names.append(f"{version} ({commit[:8]})" if commit else version)
+    found = [(card["versions"]["ragen"], card["versions"]["commit"]) for card in _cards(evidence)]
+    names = [f"{version} ({commit[:8]})" if commit else version for version, commit in found]
     return " and ".join(dict.fromkeys(names)) or ragen.__version__
 
 
 def _cards(evidence: Evidence) -> list[dict[str, Any]]:
-    folders = [folder for arm in evidence.arms for folder in evidence.folders(arm)]
-    return [read_card(folder) for folder in folders]
+    return [read_card(folder) for arm in evidence.arms for folder in evidence.folders(arm)]
 
 
 # --- as JSON
@@ -110,7 +105,7 @@ def read_record(path: Path) -> Record:
     plain = {name: value_at(content, name, path) for name in names}
     try:
         points = tuple(
-            Point(label=each["label"], ours=_from_json(each["ours"]), published=each["published"])
+            Point(label=each["label"], ours=Estimate(*map(_from_json, each["ours"])), published=each["published"])
             for each in value_at(content, "points", path)
         )
     except (KeyError, TypeError, ValueError) as error:
@@ -135,6 +130,5 @@ def _to_json(*ends: float) -> list[float | None]:
     return [None if math.isnan(end) else round(end, DIGITS) for end in ends]
 
 
-def _from_json(ends: list[float | None]) -> Estimate:
-    mean, low, high = (math.nan if end is None else float(end) for end in ends)
-    return Estimate(mean, low, high)
+def _from_json(end: float | None) -> float:
+    return math.nan if end is None else float(end)

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from ragen.algorithms.filter_strategies import ZERO, FilterSettings, deviation
 from ragen.evaluation.replay_filter import replay, select_files
 from ragen.tracking.episodes import read_episodes
-from ragen.types import Group, group_episodes
+from ragen.types import group_episodes
 
 
 def kept_share(folder: Path, settings: FilterSettings, *, reward_scale: float) -> float:
@@ -34,31 +34,19 @@ class EarlyDecision(NamedTuple):
 
 def decide_early(folder: Path) -> EarlyDecision:
     """Over the saved training episodes of a run, complete groups alone."""
-    found = [_decide(group) for group in _groups(folder)]
-    num_tokens, num_saved = sum(each.num_tokens for each in found), sum(each.num_saved for each in found)
-    varied = [each.is_given_up for each in found if not each.is_flat]
-    return EarlyDecision(
-        flat=fmean(each.is_flat for each in found),
-        saved=num_saved / num_tokens,
-        lost=fmean(varied) if varied else 0.0,
-    )
-
-
-class _Group(NamedTuple):
-    is_flat: bool
-    is_given_up: bool
-    num_tokens: int
-    num_saved: int
-
-
-def _decide(group: Group) -> _Group:
-    scores = [episode.score for episode in group.episodes]
-    lengths = [sum(len(turn.response_ids) for turn in episode.turns) for episode in group.episodes]
-    half = len(scores) // 2
-    is_given_up = deviation(scores[:half]) <= ZERO
-    return _Group(deviation(scores) <= ZERO, is_given_up, sum(lengths), sum(lengths[half:]) if is_given_up else 0)
-
-
-def _groups(folder: Path) -> list[Group]:
-    episodes = [list(read_episodes(file)) for file in select_files(folder, None)]
-    return [group for each in episodes for group in group_episodes(each) if group.is_complete]
+    groups = [group for file in select_files(folder, None) for group in group_episodes(read_episodes(file))]
+    are_flat: list[bool] = []
+    varied_given_up: list[bool] = []
+    num_tokens = num_saved = 0
+    for group in filter(lambda group: group.is_complete, groups):
+        scores = [episode.score for episode in group.episodes]
+        lengths = [sum(len(turn.response_ids) for turn in episode.turns) for episode in group.episodes]
+        half = len(scores) // 2
+        is_given_up = deviation(scores[:half]) <= ZERO
+        num_tokens += sum(lengths)
+        num_saved += sum(lengths[half:]) if is_given_up else 0
+        are_flat.append(deviation(scores) <= ZERO)
+        if not are_flat[-1]:
+            varied_given_up.append(is_given_up)
+    lost = fmean(varied_given_up) if varied_given_up else 0.0
+    return EarlyDecision(flat=fmean(are_flat), saved=num_saved / num_tokens, lost=lost)

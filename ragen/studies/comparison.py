@@ -62,11 +62,8 @@ def verdict(gap: Gap, p: float, smallest: float = SMALLEST) -> str:
 
 def compare_all(conditions: Sequence[Condition], baseline: Condition) -> list[Comparison]:
     """All others against the baseline; what has no run left on either side is left out."""
-    found = [
-        comparison
-        for condition in conditions
-        if condition is not baseline and (comparison := compare(condition, baseline)) is not None
-    ]
+    compared = (compare(condition, baseline) for condition in conditions if condition is not baseline)
+    found = [comparison for comparison in compared if comparison is not None]
     by_measure = {name: holm([each.gaps[name].p for each in found]) for name in MEASURES}
     return [
         replace(each, corrected={name: by_measure[name][index] for name in MEASURES})

@@ -115,8 +115,10 @@ class Condition:
         return proportion_interval(len(self.collapsed), len(self.counted)) if self.counted else None
 
     def _mean(self, estimates: Sequence[Estimate], *, is_known: bool) -> Estimate | None:
-        mean = over_runs(estimates, share_levels=self.share_levels)
-        return mean if mean is None or is_known else unknown_interval(mean.mean)
+        if not estimates:
+            return None
+        mean = over_seeds(estimates, share_levels=self.share_levels).as_share()
+        return mean if is_known else unknown_interval(mean.mean)
 
     @property
     def counted(self) -> list[Curve]:
@@ -154,11 +156,6 @@ def share_levels(val_seeds: Sequence[str]) -> bool:
     ["123", "123", "123"] -> True, ["1", "2", "3"] -> False
     """
     return len(val_seeds) < 2 or len(set(val_seeds)) < len(val_seeds)
-
-
-def over_runs(estimates: Sequence[Estimate], *, share_levels: bool = True) -> Estimate | None:
-    """The mean over the runs of a value; all runs of a sweep are validated on the same levels."""
-    return over_seeds(estimates, share_levels=share_levels).as_share() if estimates else None
 
 
 def read_conditions(

@@ -50,11 +50,8 @@ class Outcome:
         for name in TIMES:
             fields[name] = f"{self.times[name]:.2f}s" if name in self.times else "N/A"
         fields["wall_time"] = "N/A" if self.wall_time is None else f"{self.wall_time:.0f}s"
-        fields |= {"gpu": self.device, "status": self.status}
-        if self.early_stop:
-            fields["early_stop"] = self.early_stop
-        if self.cause:
-            fields["cause"] = self.cause
+        stop = {"early_stop": self.early_stop, "cause": self.cause}
+        fields |= {"gpu": self.device, "status": self.status} | {name: word for name, word in stop.items() if word}
         return " | ".join(f"{name}={value}" for name, value in fields.items())
 
     @property

@@ -23,7 +23,7 @@ from ragen.sft.config import SECTION
 from ragen.studies.comparison import p_text, verdict
 from ragen.studies.outcomes import DONE
 from ragen.sweeps.driving.driver import check_is_one, drive
-from ragen.sweeps.driving.run import Run, shell_line
+from ragen.sweeps.driving.run import PROGRAM, Run, shell_line
 from ragen.sweeps.driving.slots import Slot
 from ragen.tracking.console import markdown_table
 from ragen.tracking.names import GREEDY_VALIDATION, VALIDATION
@@ -91,9 +91,8 @@ def plan(out: Path, seeds: Sequence[int], overrides: Sequence[str]) -> dict[tupl
 
 def shell_command(game: Game, kind: str, seed: int, folder: Path, shared: Sequence[str]) -> str:
     """The training, behind the supervised one where the kind is sft."""
-    program = (sys.executable, "-m", "ragen.cli")
     train = [
-        *(*program, "train", "--config-name", game.config_name, *QUIET),
+        *(*PROGRAM, "train", "--config-name", game.config_name, *QUIET),
         f"model_path={'tiny' if kind == 'rl' else folder / 'sft/merged_model'}",
         f"seed.train={SEED_GAP * seed}",
         f"seed.val={SEED_GAP * seed - 10_000}",
@@ -104,7 +103,7 @@ def shell_command(game: Game, kind: str, seed: int, folder: Path, shared: Sequen
     ]
     if kind == "rl":
         return shell_line(train)
-    teach = [*program, "sft", "--config-name", game.config_name, "trainer.logger=[]", *SFT]
+    teach = [*PROGRAM, "sft", "--config-name", game.config_name, "trainer.logger=[]", *SFT]
     teach += [f"sft.output_dir={folder / 'sft'}", f"sft.seed={SEED_GAP * seed + 500_000}"]
     teach += [word for word in shared if not word.startswith("trainer.")]
     return f"{shell_line(teach)} && {shell_line(train)}"

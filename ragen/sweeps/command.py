@@ -11,7 +11,7 @@ from ragen.errors import ConfigError
 from ragen.sweeps import report
 from ragen.sweeps.driving.driver import drive, exit_code
 from ragen.sweeps.driving.run import Run
-from ragen.sweeps.driving.slots import Slot, cut_slots, find_machine, repeat_slots
+from ragen.sweeps.driving.slots import Slot, cut_slots, find_machine
 from ragen.sweeps.experiments import SWEEPS, trained_dir
 from ragen.sweeps.plan import Options, plan_gradient_analysis, plan_probe, plan_sweep
 from ragen.trainer.checkpoints.checkpoint import step_of
@@ -106,7 +106,7 @@ def find_slots(options: Options) -> list[Slot]:
             raise ConfigError(f"--gpus names GPUs of this machine, --ray {options.ray} lets Ray choose. Leave one out.")
         return [Slot(devices=",".join(map(str, range(size))), size=size, label=f"{size}xRay")]
     machine = find_machine(options.gpus)
-    return repeat_slots(cut_slots(machine, size or len(machine.gpus) or 1), options.runs_per_gpu)
+    return cut_slots(machine, size or len(machine.gpus) or 1, options.runs_per_gpu)
 
 
 def header_lines(title: str, options: Options, slots: Sequence[Slot]) -> list[str]:

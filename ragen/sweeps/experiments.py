@@ -91,15 +91,6 @@ class Sweep:
     baseline: str = "0"
     """The value that the report compares the others with; the first one where it is not among them."""
 
-    @property
-    def project(self) -> str:
-        return f"ragen_release_{self.slug}"
-
-    @property
-    def has_include_zero(self) -> bool:
-        """Whether the sweep has --rollout_filter_include_zero, and so a folder per filter tag."""
-        return "{tag}" in self.name
-
 
 def value_label(value: str) -> str:
     """The value in names and paths: dots go, letters become small. 0.001 -> 0001, 1.0 -> 10, nofilter"""

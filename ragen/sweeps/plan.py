@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +10,7 @@ from ragen.config import load_config
 from ragen.config.quoting import quoted
 from ragen.config.seeds import repeat_seed
 from ragen.errors import ConfigError
-from ragen.sweeps.driving.run import DEVICES, Run
+from ragen.sweeps.driving.run import DEVICES, PROGRAM, Run
 from ragen.sweeps.driving.slots import Slot
 from ragen.sweeps.experiments import (
     ALGORITHMS,
@@ -77,7 +76,7 @@ def train_command(own: Overrides, theirs: Sequence[str]) -> tuple[str, ...]:
     kept = [
         f"{key}={value}" for key, value in own.items() if key not in keys and not keys.intersection(FED_BY.get(key, ()))
     ]
-    return (sys.executable, "-m", "ragen.cli", "train", "--config-name", CONFIG_NAME, *kept, *theirs)
+    return (*PROGRAM, "train", "--config-name", CONFIG_NAME, *kept, *theirs)
 
 
 def make_run(
@@ -95,9 +94,8 @@ def make_run(
     extra: Sequence[str] = (),
 ) -> Run:
     """A run with the configuration its command leads to; mistakes are reported here, before anything is started."""
-    for key in map(key_of, options.overrides):
-        if key == "model_path":
-            raise ConfigError("model_path would not enter the names of the runs. Use --model-path and --model-name.")
+    if "model_path" in map(key_of, options.overrides):
+        raise ConfigError("model_path would not enter the names of the runs. Use --model-path and --model-name.")
     # What each run takes of the memory is its part of what all that share the GPU may take.
     memory_share = options.gpu_memory_utilization / options.runs_per_gpu
     common = {
@@ -135,6 +133,7 @@ def plan_sweep(sweep: Sweep, options: Options, slot: Slot) -> list[Run]:
             raise ConfigError(f"{key} is what this sweep varies. Give its values with {sweep.value_option}.")
     folder = f"{sweep.slug}_{options.model_name}"
     tag = filter_tag(options.rollout_filter_include_zero)
+    tag_folder = tag if "{tag}" in sweep.name else ""  # where the sweep has --rollout_filter_include_zero
     first_seeds: dict[str, int | None] = {}
     runs = []
     for seed in range(1, options.seeds + 1):
@@ -149,9 +148,9 @@ def plan_sweep(sweep: Sweep, options: Options, slot: Slot) -> list[Run]:
                 SHARED_BY_SWEEPS | point.overrides,
                 options,
                 slot,
-                project=sweep.project,
+                project=f"ragen_release_{sweep.slug}",
                 run_dir=Path("model_saving") / folder / label / name,
-                log_dir=Path("logs") / folder / (tag if sweep.has_include_zero else "") / label,
+                log_dir=Path("logs") / folder / tag_folder / label,
                 fields=point.fields,
                 value=value,
                 seed=seed,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -12,8 +11,8 @@ from ragen.config.seeds import repeat_seed
 from ragen.studies.conditions import collapse_note, interval_name, read_conditions
 from ragen.sweeps.compare import arms_table
 from ragen.sweeps.driving.driver import drive, exit_code
-from ragen.sweeps.driving.run import DEVICES, Run, shell_line
-from ragen.sweeps.driving.slots import Slot, cut_slots, find_machine, repeat_slots
+from ragen.sweeps.driving.run import DEVICES, PROGRAM, Run, shell_line
+from ragen.sweeps.driving.slots import Slot, cut_slots, find_machine
 from ragen.sweeps.plan import key_of
 
 OWN_KEYS = ("trainer.seeds", "trainer.runs_per_gpu")
@@ -22,7 +21,7 @@ OWN_KEYS = ("trainer.seeds", "trainer.runs_per_gpu")
 
 def train_seeds(config: Config, config_name: str, config_dir: str | None, overrides: Sequence[str]) -> int:
     """Train every seed, print their table; the exit code."""
-    slots = repeat_slots(cut_slots(find_machine(None), config.trainer.n_gpus_per_node), config.trainer.runs_per_gpu)
+    slots = cut_slots(find_machine(None), config.trainer.n_gpus_per_node, config.trainer.runs_per_gpu)
     runs = plan_seeds(config, config_name, config_dir, overrides, slots[0])
     outcomes = drive(runs, slots, title=f"{config.trainer.experiment_name}, {len(runs)} seeds") or {}
     (condition,) = read_conditions(runs, outcomes)
@@ -55,7 +54,7 @@ def plan_seeds(
         runs.append(
             Run(
                 name=name + end,
-                command=(sys.executable, "-m", "ragen.cli", "train", "--config-name", config_name, *where, *words),
+                command=(*PROGRAM, "train", "--config-name", config_name, *where, *words),
                 log=Path("logs") / config.trainer.project_name / f"{name}{end}.log",
                 run_dir=Path(str(folder) + end),
                 total_steps=config.trainer.total_training_steps,

@@ -108,10 +108,9 @@ class Health:
         rows = self.recent or self.rows
         return (int(rows[0]["step"]), int(rows[-1]["step"])) if rows else (0, 0)
 
-    def values(self, name: str, *, last: int | None = None, first: int | None = None) -> list[float]:
-        """A metric at the steps that have it: the last or the first so many."""
-        found = [float(row[name]) for row in self.rows if isinstance(row.get(name), int | float)]
-        return found[-last:] if last else found[:first] if first else found
+    def values(self, name: str) -> list[float]:
+        """A metric at the steps that have it."""
+        return [float(row[name]) for row in self.rows if isinstance(row.get(name), int | float)]
 
     def mean(self, name: str) -> float | None:
         """Of the last steps; None where they do not have it."""
@@ -164,11 +163,10 @@ def all_fail(run: Health) -> Advisory | None:
 def no_variance(run: Health) -> Advisory | None:
     """The members of a group earn the same, though not all is solved."""
     name = names.IN_GROUP_REWARD_STD
-    first, last = run.values(name, first=WINDOW), run.values(name, last=WINDOW)
-    success = run.of_tags(names.SUCCESS)
-    if len(run.recent) < FEWEST or not last or success <= NONE_SOLVED or success >= ALL_SOLVED:
+    values, success = run.values(name), run.of_tags(names.SUCCESS)
+    if len(run.recent) < FEWEST or not values or success <= NONE_SOLVED or success >= ALL_SOLVED:
         return None
-    now, before = fmean(last), fmean(first)
+    now, before = fmean(values[-WINDOW:]), fmean(values[:WINDOW])
     if now > max(EQUAL_STD, LOST * before if len(run.training) >= 2 * WINDOW else 0.0):
         return None
     evidence = f"The rewards of a group deviate by {now:.3f}, at first by {before:.3f}; success is {success:.2f}."
@@ -217,10 +215,10 @@ def template_collapse(run: Health) -> Advisory | None:
 def entropy_collapse(run: Health) -> Advisory | None:
     """The policy hardly varies its replies any more."""
     for name in names.ENTROPIES:
-        first, last = run.values(name, first=WINDOW), run.values(name, last=WINDOW)
-        if len(run.values(name)) < 2 * WINDOW:
+        values = run.values(name)
+        if len(values) < 2 * WINDOW:
             continue
-        now, before = fmean(last), fmean(first)
+        now, before = fmean(values[-WINDOW:]), fmean(values[:WINDOW])
         if now >= LITTLE_ENTROPY or now > 2 * LOST * before:
             return None
         solved = run.of_tags(names.SUCCESS) >= 0.9
@@ -236,10 +234,11 @@ def entropy_collapse(run: Health) -> Advisory | None:
 def critic_useless(run: Health) -> Advisory | None:
     """The values explain nothing of the returns."""
     name = names.EXPLAINED_VARIANCE
-    values = run.values(name, last=WINDOW)
-    if len(run.values(name)) < 2 * WINDOW or fmean(values) > 0.02:
+    values = run.values(name)
+    explained = fmean(values[-WINDOW:] or [0.0])
+    if len(values) < 2 * WINDOW or explained > 0.02:
         return None
-    evidence = f"The critic's values explain {fmean(values):.2f} of the variance of the returns; 0 is the mean alone."
+    evidence = f"The critic's values explain {explained:.2f} of the variance of the returns; 0 is the mean alone."
     remedy = "Raise critic.optim.lr, warm it up (trainer.critic_warmup=10), or use algorithm.adv_estimator=grpo."
     return run.advisory("critic useless", "warning", 0.8, evidence, remedy, name)
 

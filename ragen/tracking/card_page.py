@@ -33,12 +33,10 @@ def to_markdown(card: Mapping[str, Any]) -> str:
 
 def sections(card: Mapping[str, Any]) -> list[Section]:
     """The page of a card; of one whose run has not ended, what is known by then."""
-    is_ended = "ending" in card
-    made = [ending(card), what(card)] if is_ended else [what(card)]
-    if is_ended and card["counts"]["steps"]:
-        made += [training(card), faults(card)]
-    if is_ended:
-        made += [cost(card)]
+    made = [what(card)]
+    if "ending" in card:
+        trained = [training(card), faults(card)] if card["counts"]["steps"] else []
+        made = [ending(card), *made, *trained, cost(card)]
     return [*made, surroundings(card), *attempts(card)]
 
 

@@ -27,6 +27,8 @@ logger = logging.getLogger(__name__)
 
 COMPRESSED, PLAIN = ".jsonl.gz", ".jsonl"
 SUFFIXES = (COMPRESSED, PLAIN)
+STEP_FILE = re.compile(r"(train|val)_step_(\d+)")
+"""What the files of a training are called, without their end."""
 LEVEL = 4
 """Of compression; 6 takes twice as long for two per cent."""
 

@@ -6,7 +6,6 @@ test of tests/tracking/test_evidence.py for each. What they say holds numbers al
 
 from __future__ import annotations
 
-import re
 import shlex
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -15,13 +14,12 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
-from ragen.errors import RagenError
-from ragen.tracking.episodes import episode_files, episode_name, read_episodes
+from ragen.files import readable
+from ragen.tracking.episodes import STEP_FILE, episode_files, episode_name, read_episodes
 from ragen.types import Episode, Group, Status, Turn, group_episodes
 
 MOST = 2
 """Episodes that a rule points at."""
-ROLLOUT = re.compile(r"(train|val)_step_(\d+)")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -144,18 +142,15 @@ def least_likely(episodes: Sequence[Episode]) -> list[Pick]:
 def cut_short(episodes: Sequence[Episode]) -> list[Pick]:
     """A reply that its limit cut, and an episode that the context ended."""
     picks = []
-    replies = [each for each in episodes if any(turn.stop_reason == "length" for turn in each.turns)]
-    if replies:
-        first = next(each for each in replies)
-        tokens = max(len(turn.response_ids) for turn in first.turns if turn.stop_reason == "length")
-        picks.append(
-            Pick(first, f"a reply was cut after {tokens} tokens; so in {len(replies)} of {len(episodes)} episodes")
-        )
+    cut = [each for each in episodes if any(turn.stop_reason == "length" for turn in each.turns)]
+    if cut:
+        tokens = max(len(turn.response_ids) for turn in cut[0].turns if turn.stop_reason == "length")
+        why = f"a reply was cut after {tokens} tokens; so in {len(cut)} of {len(episodes)} episodes"
+        picks.append(Pick(cut[0], why))
     full = [each for each in episodes if each.status is Status.CONTEXT_FULL]
-    return [
-        *picks,
-        *[Pick(each, f"the context is full; so in {len(full)} of {len(episodes)} episodes") for each in full[:1]],
-    ]
+    if full:
+        picks.append(Pick(full[0], f"the context is full; so in {len(full)} of {len(episodes)} episodes"))
+    return picks
 
 
 def longest(episodes: Sequence[Episode]) -> list[Pick]:
@@ -171,11 +166,9 @@ def longest(episodes: Sequence[Episode]) -> list[Pick]:
 def faults(episodes: Sequence[Episode]) -> list[Pick]:
     """What an environment or the engine lost, or else the longest episode."""
     lost = [each for each in episodes if each.status.is_fault]
-    return (
-        [Pick(lost[0], f"{lost[0].status.value.replace('_', ' ')}; so in {len(lost)} of {len(episodes)} episodes")]
-        if lost
-        else longest(episodes)
-    )
+    if not lost:
+        return longest(episodes)
+    return [Pick(lost[0], f"{lost[0].status.value.replace('_', ' ')}; so in {len(lost)} of {len(episodes)} episodes")]
 
 
 def one_of_each(episodes: Sequence[Episode]) -> list[Pick]:
@@ -232,10 +225,9 @@ def find_exhibits(run: Path, rules: Sequence[str], *, last_step: int) -> dict[st
     @cache
     def rollout(kind: str) -> tuple[str, list[Episode]]:
         file = newest(run, kind, last_step)
-        try:
-            return (episode_name(file), list(read_episodes(file))) if file else ("", [])
-        except (RagenError, OSError):
+        if file is None:
             return "", []
+        return episode_name(file), readable(lambda: list(read_episodes(file)), [], also=(OSError,))
 
     found = {}
     for rule in rules:
@@ -258,11 +250,7 @@ def find_exhibits(run: Path, rules: Sequence[str], *, last_step: int) -> dict[st
 
 def newest(run: Path, kind: str, last_step: int) -> Path | None:
     """The file of the last training or validation rollout up to a step; None where none was kept."""
-    try:
-        files = episode_files(run)
-    except RagenError:
-        return None
-    steps = {
-        int(name[2]): file for file in files if (name := ROLLOUT.fullmatch(episode_name(file))) and name[1] == kind
-    }
+    files = readable(lambda: episode_files(run), [])
+    found = {file: STEP_FILE.fullmatch(episode_name(file)) for file in files}
+    steps = {int(name[2]): file for file, name in found.items() if name and name[1] == kind}
     return steps[max(early)] if (early := [step for step in steps if step <= last_step]) else None

@@ -32,11 +32,7 @@ class Gpu:
 
 def query_gpus(fields: str) -> list[list[str]]:
     """[GPUs, fields] What nvidia-smi says; empty when it is missing or fails."""
-    command = ["nvidia-smi", f"--query-gpu={fields}", "--format=csv,noheader,nounits"]
-    try:
-        answer = subprocess.run(command, capture_output=True, text=True, timeout=30, check=True).stdout
-    except (OSError, subprocess.SubprocessError):
-        return []
+    answer = _output("nvidia-smi", f"--query-gpu={fields}", "--format=csv,noheader,nounits") or ""
     return [[field.strip() for field in line.split(",")] for line in answer.splitlines()]
 
 
@@ -124,10 +120,16 @@ def commit_of(folder: Path) -> str | None:
 
 
 def _git(folder: Path, *arguments: str) -> str | None:
-    command = ["git", "-C", str(folder), *arguments]
-    environment = os.environ | {"GIT_OPTIONAL_LOCKS": "0"}  # others may be at work in the checkout
+    return _output(
+        "git", "-C", str(folder), *arguments, GIT_OPTIONAL_LOCKS="0"
+    )  # others may be at work in the checkout
+
+
+def _output(*command: str, **environment: str) -> str | None:
+    """What a program says; None when it is missing or fails."""
+    variables = os.environ | environment
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=True, env=environment)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=True, env=variables)
     except (OSError, subprocess.SubprocessError):
         return None
     return done.stdout.strip()

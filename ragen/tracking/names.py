@@ -112,12 +112,8 @@ def by_tag(row: Mapping[str, Any], rollout: str, metric: str) -> dict[str, float
 
     {"train/A/success": 0.5, "train/A/non-zero/success": 1.0}, "train", "success" -> {"A": 0.5}
     """
-    found = {}
-    for name, value in below(rollout, row).items():
-        tag, _, rest = name.partition("/")
-        if rest == metric:
-            found[tag] = value
-    return found
+    parts = [(name.partition("/"), value) for name, value in below(rollout, row).items()]
+    return {tag: value for (tag, _, rest), value in parts if rest == metric}
 
 
 def success_on(novelty: str) -> str:

@@ -63,12 +63,7 @@ def begin_card(run_dir: Path, config: Config, *, device: str, from_step: int) ->
         "machine": machine_facts(gpus) | {"machines": config.trainer.nnodes},
         "energy": _start_energy([gpu.uuid for gpu in gpus], num_machines=config.trainer.nnodes),
     }
-    card = _describe(config) | {"attempts": [*_earlier_attempts(run_dir), attempt]}
-    write_atomic(run_dir / CARD, json.dumps(card, indent=2) + "\n")
-
-
-def _describe(config: Config) -> dict[str, Any]:
-    return {
+    card = {
         "run": {
             "project": config.trainer.project_name,
             "name": config.trainer.experiment_name,
@@ -78,7 +73,9 @@ def _describe(config: Config) -> dict[str, Any]:
             "total_steps": config.trainer.total_training_steps,
         },
         "seeds": {"train": config.seed.train, "val": config.seed.val},
+        "attempts": [*_earlier_attempts(run_dir), attempt],
     }
+    write_atomic(run_dir / CARD, json.dumps(card, indent=2) + "\n")
 
 
 def _earlier_attempts(run_dir: Path) -> list[dict[str, Any]]:
@@ -121,7 +118,9 @@ def end_card(run_dir: Path) -> None:
         "seconds": (datetime.fromisoformat(ended) - datetime.fromisoformat(started)).total_seconds(),
         "energy": _end_energy(attempt["energy"]),
     }
-    card = card | summarize(card["attempts"], status, read_records(run_dir), _read_dropped(run_dir))
+    dropped = run_dir / "metrics.dropped.jsonl"
+    again = read_metrics(dropped) if dropped.is_file() else []
+    card = card | summarize(card["attempts"], status, read_records(run_dir), again)
     write_atomic(run_dir / CARD, json.dumps(card, indent=2) + "\n")
     write_atomic(run_dir / PAGE, to_markdown(card))
 
@@ -133,11 +132,6 @@ def _end_energy(begun: Mapping[str, Any]) -> dict[str, Any]:
         return {"joules": joules(begun["counters_mj"], read_counters(list(begun["counters_mj"])))}
     except NotMeasured as error:
         return {"note": str(error)}
-
-
-def _read_dropped(run_dir: Path) -> list[dict[str, Any]]:
-    file = run_dir / "metrics.dropped.jsonl"
-    return read_metrics(file) if file.is_file() else []
 
 
 def summarize(

@@ -66,40 +66,40 @@ class StopCause:
         return REMEDIES[self.name]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Recent:
-    """The last steps or validations of a run, in means."""
-
-    when: str
-    """in the last 5 steps"""
-    success: float
-    invalid: float
-    """Share of invalid turns."""
-    valid_minus_invalid: float | None
-    """None where no group held both kinds."""
-    reward_std: float
-    """Deviation of the rewards within groups."""
-
-
 def find_stop_cause(rule: str, rows: Sequence[Mapping[str, Any]]) -> StopCause | None:
-    """The cause behind a rule of early stopping, from the metrics of a run; None where they say nothing of success."""
-    recent = read_recent(rule, rows)
-    if recent is None:
+    """The cause behind a rule of early stopping, from the metrics of a run; None where they say nothing of success.
+
+    Means are over the last validations where the rule is about them, else over the last steps.
+    """
+    is_validation = rule == "low_validation_success"
+    rollout, word = (names.VALIDATION, "validation") if is_validation else (names.TRAIN, "step")
+    last = [row for row in rows if names.by_tag(row, rollout, names.SUCCESS)][-RECENT_STEPS:]
+    if not last:
         return None
-    when, difference = recent.when, recent.valid_minus_invalid
-    if recent.invalid >= SILENT_SHARE or earns_as_much(recent.invalid, difference):
-        return StopCause(
-            name="silence pays",
-            evidence=f"{when} {recent.invalid:.0%} of turns were invalid{what_they_earned(difference)}",
-        )
-    solved = f"{when} success was {recent.success:.3f}"
-    if recent.success <= NONE_SOLVED:
-        return StopCause(name="all fail", evidence=f"{solved}, with {1 - recent.invalid:.0%} of turns valid")
-    if recent.success >= ALL_SOLVED:
+    tags = names.by_tag(last[-1], rollout, names.SUCCESS)
+    if is_validation:  # one tag that stays low is enough for the rule
+        tags = dict([min(tags.items(), key=lambda each: each[1])])
+
+    def mean(metric: str) -> float:
+        return fmean(row.get(names.join(rollout, tag, metric), 0.0) for row in last for tag in tags)
+
+    def mean_of_steps(name: str) -> float | None:
+        values = [row[name] for row in rows[-RECENT_STEPS:] if name in row]
+        return fmean(values) if values else None
+
+    success, invalid, difference = mean(names.SUCCESS), mean(names.INVALID), mean_of_steps(names.VALID_MINUS_INVALID)
+    when = f"in the last {len(last)} {word}s" if len(last) > 1 else f"in the last {word}"
+    if invalid >= SILENT_SHARE or earns_as_much(invalid, difference):
+        evidence = f"{when} {invalid:.0%} of turns were invalid{what_they_earned(difference)}"
+        return StopCause(name="silence pays", evidence=evidence)
+    solved = f"{when} success was {success:.3f}"
+    if success <= NONE_SOLVED:
+        return StopCause(name="all fail", evidence=f"{solved}, with {1 - invalid:.0%} of turns valid")
+    if success >= ALL_SOLVED:
         return StopCause(name="all solved", evidence=solved)
-    is_strict = rule == "empty_filtered_steps" and recent.reward_std > EQUAL_STD
-    name = "strict filter" if is_strict else OTHERWISE[rule]
-    return StopCause(name=name, evidence=f"{solved} and the rewards of a group deviated by {recent.reward_std:.3f}")
+    std = mean_of_steps(names.IN_GROUP_REWARD_STD) or 0.0
+    name = "strict filter" if rule == "empty_filtered_steps" and std > EQUAL_STD else OTHERWISE[rule]
+    return StopCause(name=name, evidence=f"{solved} and the rewards of a group deviated by {std:.3f}")
 
 
 def earns_as_much(invalid: float, difference: float | None) -> bool:
@@ -114,29 +114,3 @@ def what_they_earned(difference: float | None) -> str:
     if difference == 0:
         return ", and valid replies of the same groups earned no more"
     return f", and valid replies of the same groups earned {abs(difference):.2f} {'more' if difference > 0 else 'less'}"
-
-
-def read_recent(rule: str, rows: Sequence[Mapping[str, Any]]) -> Recent | None:
-    """The last validations where the rule is about them, else the last steps; of tags the mean, or the worst one."""
-    is_validation = rule == "low_validation_success"
-    rollout, word = (names.VALIDATION, "validation") if is_validation else (names.TRAIN, "step")
-    last = [row for row in rows if names.by_tag(row, rollout, names.SUCCESS)][-RECENT_STEPS:]
-    if not last:
-        return None
-    tags = names.by_tag(last[-1], rollout, names.SUCCESS)
-    if is_validation:  # one tag that stays low is enough for the rule
-        tags = dict([min(tags.items(), key=lambda each: each[1])])
-
-    def mean(metric: str) -> float:
-        return fmean(row.get(names.join(rollout, tag, metric), 0.0) for row in last for tag in tags)
-
-    steps = rows[-RECENT_STEPS:]
-    differences = [row[names.VALID_MINUS_INVALID] for row in steps if names.VALID_MINUS_INVALID in row]
-    stds = [row[names.IN_GROUP_REWARD_STD] for row in steps if names.IN_GROUP_REWARD_STD in row]
-    return Recent(
-        when=f"in the last {len(last)} {word}s" if len(last) > 1 else f"in the last {word}",
-        success=mean(names.SUCCESS),
-        invalid=mean(names.INVALID),
-        valid_minus_invalid=fmean(differences) if differences else None,
-        reward_std=fmean(stds) if stds else 0.0,
-    )

@@ -40,8 +40,8 @@ class Timers:
     def __init__(
         self,
         *,
-        on_stage: Callable[[str], None] | None = None,
-        synchronize: Callable[[], None] | None = None,
+        on_stage: Callable[[str], None] = lambda _: None,
+        synchronize: Callable[[], None] = lambda: None,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         """`on_stage` is called with the name of each stage as it begins.
@@ -60,8 +60,7 @@ class Timers:
     @contextmanager
     def __call__(self, stage: str) -> Iterator[None]:
         """Time a stage; the time counts when the stage raises, too. Stages may hold others."""
-        if self._on_stage is not None:
-            self._on_stage(stage)
+        self._on_stage(stage)
         started = self._now()
         self._depth += 1
         try:
@@ -115,6 +114,5 @@ class Timers:
         self._totals |= {stage: value for stage, value in names.below(names.TIMING, metrics).items() if stage in TOTALS}
 
     def _now(self) -> float:
-        if self._synchronize is not None:
-            self._synchronize()
+        self._synchronize()
         return self._clock()

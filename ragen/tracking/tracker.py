@@ -11,7 +11,6 @@ view but the record of the run: when it cannot be written, the error travels up.
 from __future__ import annotations
 
 import importlib.util
-import inspect
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,7 +19,7 @@ from types import TracebackType
 from typing import Any, Protocol, Self
 
 from ragen.algorithms.statistics import Estimate
-from ragen.config.extensions import entry_points, is_path, load, refuse, unknown_name
+from ragen.config.extensions import check_takes_one, entry_points, is_path, load, refuse, unknown_name
 from ragen.config.schema import Config
 from ragen.errors import ConfigError, MissingExtra, RagenError, install_command
 from ragen.tracking.run_card import begin_card, end_card, write_card
@@ -103,12 +102,7 @@ def maker(name: str) -> Callable[[RunFacts], Tracker]:
     lacking = [method for method in METHODS if not callable(getattr(own, method, None))]
     if isinstance(own, type) and lacking:
         raise refuse("trackers", name, KEY, f"the class lacks {', '.join(lacking)}.")
-    try:
-        inspect.signature(own).bind(None)
-    except TypeError as error:
-        raise refuse("trackers", name, KEY, f"it cannot be called with one argument ({error}).") from error
-    except ValueError:  # a type of another language, which tells no signature
-        pass
+    check_takes_one("trackers", name, KEY)
     return own
 
 

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from ragen.algorithms.statistics import Estimate, mean_of, unknown_interval, wilson
-from ragen.files import read_object, read_yaml, value_at
+from ragen.files import number, read_object, read_yaml, value_at
 from ragen.tracking import names
 from ragen.tracking.rundir import PREFLIGHT
 
+MODES = {"sampled": names.VALIDATION, "greedy": names.GREEDY_VALIDATION}
+"""Way of replying -> its validation."""
 NO_VALIDATION = "has no validation metrics (val-env/<tag>/success). Train with trainer.test_freq > 0."
 
 
@@ -103,15 +104,12 @@ def read_references(run: Path) -> dict[str, dict[str, float]]:
     else:
         successes = read_object(old) if old.exists() else {}
     known = {"random": "random", "random policy": "random", "solver": "solver"}
+    rows = {tag: _mapping(row) for tag, row in successes.items()}
     return {
-        tag: {known[name]: float(value) for name, value in _mapping(row).items() if name in known and _is_number(value)}
-        for tag, row in successes.items()
+        tag: {known[name]: float(value) for name in row if name in known and (value := number(row[name])) is not None}
+        for tag, row in rows.items()
     }
 
 
 def _mapping(value: Any) -> Mapping[str, Any]:
     return value if isinstance(value, dict) else {}
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)

@@ -22,7 +22,7 @@ from ragen.llm_agent.own_metrics import OwnMetrics
 from ragen.seeding import fixed_hash
 from ragen.text import safe
 from ragen.tracking import names
-from ragen.tracking.rundir import read_metrics
+from ragen.tracking.rundir import read_metrics, read_records
 from ragen.tracking.timing import Timers
 from ragen.tracking.tracker import Trackers
 from ragen.trainer.card import model_card
@@ -105,12 +105,11 @@ class AgentTrainer:
         self.timers = Timers(on_stage=trackers.stage, synchronize=workers.synchronize)
         self.recorder = Recorder(config.trainer, trackers, timer=self.timers)
         self.scorer = Scorer(config, workers, timer=self.timers, train_seed=self.train_seed)
-        score, log_table = self.scorer.score_for_analysis, trackers.log_table
         reporter = GradientReporter(
             config,
             workers,
-            score=score,
-            log_table=log_table,
+            score=self.scorer.score_for_analysis,
+            log_table=trackers.log_table,
             train_seed=self.train_seed,
             on_stage=trackers.stage,
             begin_episodes=trackers.begin_episodes,
@@ -235,8 +234,7 @@ class AgentTrainer:
             with self.timers("step"):
                 self.conclude(outcome)
             outcome.metrics |= self.timing(outcome)
-        has_log = (self.run.path / "metrics.jsonl").exists()
-        rows = {record["step"]: record for record in read_metrics(self.run.path)} if has_log else {}
+        rows = {record["step"]: record for record in read_records(self.run.path)}
         if outcome.step not in rows:
             self.trackers.log(outcome.step, outcome.metrics)
         else:  # the totals with the time of that step, which the checkpoint inside it does not know
@@ -369,15 +367,12 @@ class AgentTrainer:
         self.recorder.record_filter(step, kept)
         metrics |= names.with_prefix(names.FILTER, kept.metrics)
         metrics |= names.with_prefix(names.LEVELS, played_metrics(groups) | self.levels.metrics())
-        return (
-            metrics
-            | self.refills.metrics()
-            | {
-                names.EMPTY_AFTER_FILTER: float(not kept.kept),
-                "rollout/consecutive_empty_after_filter_steps": float(self.early_stop.state.num_empty),
-                "trainer/gradient_analysis_only": float(self.gradients.is_frozen),
-            }
-        )
+        metrics |= self.refills.metrics()
+        return metrics | {
+            names.EMPTY_AFTER_FILTER: float(not kept.kept),
+            "rollout/consecutive_empty_after_filter_steps": float(self.early_stop.state.num_empty),
+            "trainer/gradient_analysis_only": float(self.gradients.is_frozen),
+        }
 
     def score(self, step: int, kept: Sequence[Group], *, kept_ratio: float) -> Scored:
         """Log-probs, values, rewards and advantages of the kept groups."""
@@ -394,26 +389,20 @@ class AgentTrainer:
         return Scored(batch=batch, metrics=metrics)
 
     def update(self, step: int, filtered: Filtered, scored: Scored) -> StepOutcome:
-        """Update the models, and note what a checkpoint of this moment holds."""
-        num_tokens = scored.batch.num_tokens if scored.batch else 0
-        metrics = filtered.metrics | scored.metrics
+        """Critic, gradient analysis and actor; and note what a checkpoint of this moment holds."""
+        batch, metrics = scored.batch, filtered.metrics | scored.metrics
+        num_tokens = 0 if batch is None else batch.num_tokens
         outcome = StepOutcome(step=step, metrics=metrics, stop=filtered.stop, num_tokens=num_tokens)
         with self.signals.held():  # a signal finds both models updated, or neither
             if not self.gradients.is_frozen:
                 self.checkpoints.begin_update(step)
-            outcome.metrics |= self.update_models(step, filtered.groups, filtered.result, scored.batch)
+            if batch is not None and self.config.uses_critic:
+                metrics |= self.update_model("critic", step, batch)
+            metrics |= self.gradients.analyse(step, filtered.groups, filtered.result, batch)
+            if batch is not None and step >= self.config.trainer.critic_warmup and not self.gradients.is_exit(step):
+                metrics |= self.update_model("actor", step, batch)
             self.note_point(outcome)
         return outcome
-
-    def update_models(self, step: int, groups: Sequence[Group], kept: FilterResult, batch: Batch | None) -> Metrics:
-        """Critic, gradient analysis and actor; `batch` is None when the filter kept nothing."""
-        metrics: Metrics = {}
-        if batch is not None and self.config.uses_critic:
-            metrics |= self.update_model("critic", step, batch)
-        metrics |= self.gradients.analyse(step, groups, kept, batch)
-        if batch is not None and step >= self.config.trainer.critic_warmup and not self.gradients.is_exit(step):
-            metrics |= self.update_model("actor", step, batch)
-        return metrics
 
     def update_model(self, role: str, step: int, batch: Batch) -> Metrics:
         """A gradient that is not finite is skipped, but not in silence."""
@@ -443,7 +432,7 @@ class AgentTrainer:
     def describe(self, point: Point) -> str:
         """The model card of a checkpoint."""
         validated = names.by_tag(point.state["metrics"], names.VALIDATION, names.SUCCESS)
-        rows = read_metrics(self.run.path) if validated and (self.run.path / "metrics.jsonl").exists() else []
+        rows = read_records(self.run.path) if validated else []
         first = next((row for row in rows if names.by_tag(row, names.VALIDATION, names.SUCCESS)), None)
         return model_card(
             self.config,

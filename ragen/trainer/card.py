@@ -17,13 +17,11 @@ from ragen.config.schema import Config
 from ragen.config.show import to_flow
 from ragen.files import flatten
 from ragen.models.resolve import HUB_NAME
-from ragen.tracking import names
 from ragen.tracking.console import markdown_table
 from ragen.tracking.machine import installed_version
-from ragen.tracking.validation import success_by_tag
+from ragen.tracking.validation import MODES, success_by_tag
 
 CARD = "README.md"
-MODES = {"sampled": names.VALIDATION, "greedy": names.GREEDY_VALIDATION}
 LOCAL = ("trainer.default_local_dir", "trainer.local_log_dir", "trainer.resume_from_path", "trainer.rollout_data_dir")
 """Keys that hold paths of the machine, beside those of models and of validation data."""
 PACKAGES = ("torch", "transformers")

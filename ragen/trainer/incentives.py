@@ -18,14 +18,12 @@ from ragen.types import Episode, Group, Metrics, Sample
 
 def incentive_metrics(groups: Sequence[Group], *, use_turn_scores: bool) -> Metrics:
     """What the complete groups of a rollout say, before they are filtered."""
-    metrics = entropy_by_turn(episode for group in groups for episode in group.episodes)
-    difference = valid_minus_invalid(groups, use_turn_scores=use_turn_scores)
-    if difference is not None:
-        metrics[VALID_MINUS_INVALID] = difference
-    logprob = solved_logprob(episode for group in groups for episode in group.episodes)
-    if logprob is not None:
-        metrics[SOLVED_LOGPROB] = logprob
-    return metrics
+    episodes = [episode for group in groups for episode in group.episodes]
+    found = {
+        VALID_MINUS_INVALID: valid_minus_invalid(groups, use_turn_scores=use_turn_scores),
+        SOLVED_LOGPROB: solved_logprob(episodes),
+    }
+    return entropy_by_turn(episodes) | {name: value for name, value in found.items() if value is not None}
 
 
 def valid_minus_invalid(groups: Iterable[Group], *, use_turn_scores: bool) -> float | None:

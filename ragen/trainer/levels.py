@@ -6,6 +6,7 @@ command plays the same levels, killed in between or not. Which seeds a run may p
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import astuple, dataclass
 from statistics import fmean
@@ -31,10 +32,7 @@ class FreshLevels:
     def choose(self, step: int, attempt: int, groups: Sequence[int]) -> Choice:
         """Levels for some groups; attempts above 0 refill the batch of the step."""
         first = fresh_seed(self.train, self.seed, step, attempt)
-        choice: Choice = [None] * self.train.env_groups
-        for group in groups:
-            choice[group] = GroupLevel(seed=first + group)
-        return choice
+        return [GroupLevel(seed=first + group) if group in groups else None for group in range(self.train.env_groups)]
 
     def record(self, episodes: Sequence[Episode]) -> None:
         """Nothing is remembered."""
@@ -168,17 +166,12 @@ class PassRateLevels(PoolLevels):
     def __init__(self, train: TrainSetConfig, seed: int) -> None:
         super().__init__(train, seed)
         self.next_seed = renewal_seed(train, seed)
-        self.num_drawn = dict.fromkeys(self.pools, 0)
-        """Tag -> levels drawn in this step."""
-        self.num_uniform = dict.fromkeys(self.pools, 0)
-        """Tag -> of those, drawn from all alike."""
-        self.num_renewed = dict.fromkeys(self.pools, 0)
-        """Tag -> levels replaced in this step."""
+        self.counts: Counter[tuple[str, str]] = Counter()
+        """Of this step, by tag: levels that were `drawn`, of those from all alike (`uniform`), and `renewed` ones."""
 
     def choose(self, step: int, attempt: int, groups: Sequence[int]) -> Choice:
         if attempt == 0:
-            for counts in (self.num_drawn, self.num_uniform, self.num_renewed):
-                counts.update(dict.fromkeys(counts, 0))
+            self.counts.clear()
         return super().choose(step, attempt, groups)
 
     def draw(self, tag: str, pool: Sequence[KeptLevel], count: int, step: int, attempt: int) -> list[KeptLevel]:
@@ -187,11 +180,11 @@ class PassRateLevels(PoolLevels):
         for _ in range(count):
             if rng.random() < self.settings.uniform_share:
                 index = rng.below(len(left))
-                self.num_uniform[tag] += 1
+                self.counts[tag, "uniform"] += 1
             else:
                 index = weighted_index([level.weight for level in left], rng)
             drawn.append(left.pop(index))
-        self.num_drawn[tag] += count
+        self.counts[tag, "drawn"] += count
         return drawn
 
     def record(self, episodes: Sequence[Episode]) -> None:
@@ -202,15 +195,15 @@ class PassRateLevels(PoolLevels):
                 if 0 < limit <= abs(level.streak):
                     pool[index] = KeptLevel(self.next_seed)
                     self.next_seed += 1
-                    self.num_renewed[tag] += 1
+                    self.counts[tag, "renewed"] += 1
 
     def metrics(self) -> Metrics:
         """What a pool logs, and `<tag>/renewed` and `<tag>/uniform_share` of the step."""
         metrics = super().metrics()
-        for tag, count in self.num_drawn.items():
-            metrics[f"{tag}/renewed"] = float(self.num_renewed[tag])
-            if count:
-                metrics[f"{tag}/uniform_share"] = self.num_uniform[tag] / count
+        for tag in self.pools:
+            metrics[f"{tag}/renewed"] = float(self.counts[tag, "renewed"])
+            if count := self.counts[tag, "drawn"]:
+                metrics[f"{tag}/uniform_share"] = self.counts[tag, "uniform"] / count
         return metrics
 
     def to_json(self) -> dict[str, Any]:
@@ -221,9 +214,7 @@ class PassRateLevels(PoolLevels):
         self.next_seed = state["next_seed"]
 
 
-TrainingLevels = FreshLevels | PoolLevels
-
-LEVELS: dict[str, Callable[[TrainSetConfig, int], TrainingLevels]] = {
+LEVELS: dict[str, Callable[[TrainSetConfig, int], FreshLevels | PoolLevels]] = {
     "fresh": FreshLevels,
     "pool": PoolLevels,
     "pass_rate": PassRateLevels,

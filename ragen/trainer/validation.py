@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from statistics import fmean, pstdev
@@ -65,11 +64,8 @@ class Validator:
 
 def mean_metrics(rows: Sequence[Metrics]) -> Metrics:
     """Each metric's mean over the rows that have it."""
-    values: dict[str, list[float]] = defaultdict(list)
-    for row in rows:
-        for name, value in row.items():
-            values[name].append(value)
-    return {name: fmean(found) for name, found in values.items()}
+    names = dict.fromkeys(name for row in rows for name in row)
+    return {name: fmean(row[name] for row in rows if name in row) for name in names}
 
 
 def reward_statistics(episodes: Sequence[Episode]) -> Metrics:

@@ -20,7 +20,7 @@ An id holds slashes and stands in the address as one encoded segment.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
@@ -36,6 +36,7 @@ from ragen.tracking.glossary import sentences_of
 from ragen.view import live, pages
 from ragen.view.playing.model import Model
 from ragen.view.playing.routes import PlayApi
+from ragen.view.playing.session import whole_number
 from ragen.view.reading.encoding import to_json
 from ragen.view.reading.episodes import group_of, list_episodes, read_episode
 from ragen.view.reading.filters import replay
@@ -85,7 +86,7 @@ class Api:
             Route("/api/events", self.events),
             Route("/api/glossary", self.glossary),
             *PlayApi(self.folders, self.model, respond=Json).routes(),
-            Route("/", self.page),
+            Route("/", self.asset),
             Route("/assets/{name:path}", self.asset),
         ]
 
@@ -110,23 +111,23 @@ class Api:
 
     def series(self, request: Request, entry: Entry) -> dict[str, Any]:
         query = request.query_params
-        return read_series(entry.path, whole_number(query, "offset", 0), query.get("version", ""))
+        return read_series(entry.path, whole_number(query, "offset"), query.get("version", ""))
 
     def episodes(self, request: Request, entry: Entry) -> dict[str, Any]:
         return list_episodes(self.index(entry), request.query_params)
 
     def episode(self, request: Request, entry: Entry) -> dict[str, Any]:
         query = request.query_params
-        file, number = query.get("file", ""), whole_number(query, "index", 0)
+        file, number = query.get("file", ""), whole_number(query, "index")
         return read_episode(self.index(entry), file, number, has_prompts=query.get("prompts") == "1")
 
     def group(self, request: Request, entry: Entry) -> dict[str, Any]:
         query = request.query_params
-        return group_of(self.index(entry), query.get("file", ""), whole_number(query, "group", 0))
+        return group_of(self.index(entry), query.get("file", ""), whole_number(query, "group"))
 
     def filter(self, request: Request, entry: Entry) -> dict[str, Any]:
         query = request.query_params
-        return replay(self.index(entry), whole_number(query, "step", 0) if query.get("step") else None)
+        return replay(self.index(entry), whole_number(query, "step") if query.get("step") else None)
 
     def gradients(self, request: Request, entry: Entry) -> dict[str, Any]:
         return read_gradients(entry.path)
@@ -148,25 +149,10 @@ class Api:
         names = request.query_params.get("names", "").split(",")[:MOST_NAMES]
         return Json(sentences_of(names))
 
-    def page(self, request: Request) -> Response:
-        return page_file(pages.INDEX)
-
     def asset(self, request: Request) -> Response:
-        return page_file(request.path_params["name"])
-
-
-def whole_number(query: Mapping[str, str], name: str, default: int) -> int:
-    text = query.get(name, "")
-    if not text:
-        return default
-    if not (text.isascii() and text.isdecimal() and len(text) < 19):
-        raise RagenError(f"{name}={text[:40]!r}: expected a whole number.")
-    return int(text)
-
-
-def page_file(name: str) -> Response:
-    content, kind = pages.read_page_file(name)
-    return Response(content, media_type=kind, headers={"cache-control": "no-cache"})
+        """A file of the page, or where none is named the page itself."""
+        content, kind = pages.read_page_file(request.path_params.get("name", pages.INDEX))
+        return Response(content, media_type=kind, headers={"cache-control": "no-cache"})
 
 
 def build_app(roots: list[Path], model: Model | None = None) -> Starlette:

@@ -39,7 +39,9 @@ def bundle(blocks: Mapping[str, str]) -> str:
     html = ICON.sub(lambda found: f'href="{data_address(found[1], found[2])}"', html)
     html = STYLE.sub(lambda found: f"<style>{_text(found[1])}</style>", html)
     html = SCRIPT.sub(lambda found: f"<script>{_text(found[1])}</script>", html)
-    imports = json.dumps({"imports": modules(_import_map(html))}, separators=(",", ":"))
+    found = INLINE.search(html.encode())
+    assert found, "index.html has no import map"
+    imports = json.dumps({"imports": modules(json.loads(found[1])["imports"])}, separators=(",", ":"))
     html = INLINE.sub(lambda _: f'<script type="importmap">{imports}</script>'.encode(), html.encode()).decode()
     html = MODULE.sub(lambda found: f'<script type="module">import "app/{found[1]}";</script>', html)
     assert ASSETS not in html, "index.html names a file in a way that the report does not know"
@@ -88,12 +90,6 @@ def _text(file: str) -> str:
     content = read_page_file(file)[0].decode()
     assert file == INDEX or "</script" not in content, f"{file} cannot stand inside of a page"
     return content
-
-
-def _import_map(html: str) -> dict[str, str]:
-    found = INLINE.search(html.encode())
-    assert found, "index.html has no import map"
-    return json.loads(found[1])["imports"]
 
 
 def _inline(tag: str, html: str) -> list[str]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import webbrowser
 from collections import Counter, deque
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -175,10 +176,8 @@ def read_some(index: Index, number: int, looked_at: Sequence[tuple[str, int]] = 
     headers = [to_header(row) for file in shown for row in index.select(OF_FILE, [file["name"]])]
     held = []
     for header in choose(headers, number, looked_at):
-        try:
+        with suppress(RagenError):  # a damaged line; the others are there
             held.append(read_episode(index, header["file"], header["index"], has_prompts=True))
-        except RagenError:  # a damaged line; the others are there
-            continue
     return {
         "files": shown,
         "tags": sorted({header["tag"] for header in headers if header["tag"]}),

@@ -17,9 +17,10 @@ import anyio
 import anyio.to_thread
 from sse_starlette import EventSourceResponse, ServerSentEvent
 
+from ragen.files import stamp
 from ragen.view.reading.folders import Folders
 from ragen.view.reading.series import METRICS
-from ragen.view.reading.summary import read_status, stamp, state_of
+from ragen.view.reading.summary import read_status, state_of
 
 EVERY_S = 0.5
 """How often the folders are looked at while somebody listens."""

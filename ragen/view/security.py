@@ -106,7 +106,9 @@ class Guard:
             if location is None:
                 await self.app(scope, receive, send_safely)
             else:
-                await _answer(send_safely, 303, b"", self._welcome(location))
+                cookie = f"{COOKIE}={self.token}; Path=/; HttpOnly; SameSite=Lax"
+                welcome = [(b"location", location.encode("latin-1")), (b"set-cookie", cookie.encode())]
+                await _answer(send_safely, 303, b"", welcome)
 
     def check(self, scope: Scope) -> None:
         """Method, host and origin."""
@@ -163,10 +165,6 @@ class Guard:
     def _is_token(self, text: str) -> bool:
         assert self.token is not None
         return hmac.compare_digest(text.encode("utf-8", "surrogateescape"), self.token.encode())
-
-    def _welcome(self, location: str) -> Headers:
-        cookie = f"{COOKIE}={self.token}; Path=/; HttpOnly; SameSite=Lax"
-        return [(b"location", location.encode("latin-1")), (b"set-cookie", cookie.encode())]
 
 
 def _one(scope: Scope, name: bytes) -> str:

@@ -12,11 +12,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ragen.errors import needing_extra
+from ragen.files import readable
 from ragen.sockets import listen
 from ragen.tracking.console import console
 from ragen.view.pages import INDEX, read_page_file, script_hashes
 from ragen.view.playing.model import Model, playable
-from ragen.view.reading.folders import NotThere, existing
+from ragen.view.reading.folders import existing
 from ragen.view.security import App, Guard, content_security_policy, is_loopback
 
 HOST = "127.0.0.1"
@@ -63,10 +64,7 @@ def guarded(roots: Sequence[Path], *, host: str = HOST, token: str | None = None
     from ragen.view.api import build_app
 
     names = {host, socket.gethostname(), socket.getfqdn()} if token else {host}
-    try:
-        html, _ = read_page_file(INDEX)
-    except NotThere:  # a checkout without its page: the API is there all the same
-        html = b""
+    html, _ = readable(lambda: read_page_file(INDEX), (b"", ""))  # a checkout without its page has the API all the same
     policy = content_security_policy(script_hashes(html))
     return Guard(build_app(list(roots), model), hosts=names, token=token, policy=policy)
 

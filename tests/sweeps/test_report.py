@@ -10,7 +10,14 @@ import numpy as np
 import pytest
 
 from ragen.algorithms.statistics import Estimate, proportion_interval
-from ragen.studies.conditions import interval_name, over_runs, read_conditions, share_levels
+from ragen.studies.conditions import (
+    Condition,
+    Curve,
+    ListedRun,
+    interval_name,
+    read_conditions,
+    share_levels,
+)
 from ragen.studies.outcomes import Outcome
 from ragen.sweeps.driving.run import Run
 from ragen.sweeps.report import write_report
@@ -55,9 +62,14 @@ def figure_ink(path: Path) -> tuple[np.ndarray, np.ndarray]:
 
 
 def test_two_seeds_have_an_interval_within_zero_and_one():
-    two = over_runs([proportion_interval(4, 10), proportion_interval(6, 10)])  # 0.1 * 12.706: wider than a share can be
+    runs = {"a": proportion_interval(4, 10), "b": proportion_interval(6, 10)}
+    facts = {"outcome": Outcome(status="success"), "steps": [1], "num_episodes": 10, "num_levels": 10}
+    curves = [
+        Curve(run=ListedRun(name=name, run_dir=Path(name)), estimates=[found], **facts) for name, found in runs.items()
+    ]
+    two = Condition(value="0", curves=curves).final  # 0.1 * 12.706: wider than a share can be
     assert two is not None and (two.mean, two.low, two.high) == (0.5, 0.0, 1.0)
-    assert over_runs([]) is None
+    assert Condition(value="0", curves=[]).final is None
 
 
 def test_runs_share_their_levels_unless_each_has_a_validation_seed_of_its_own():

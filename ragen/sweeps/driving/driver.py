@@ -116,11 +116,8 @@ def check_ready(runs: Sequence[Run]) -> int:
 
     The bytes that the checkpoints of all of them will take.
     """
-    num_bytes = 0
-    for config in [run.config for run in runs if run.config]:
-        start = plan_start(config)  # a run with nothing left to do is accepted
-        num_bytes += checkpoint_bytes(config, start) * kept_checkpoints(config.trainer)
-    return num_bytes
+    starts = [(run.config, plan_start(run.config)) for run in runs if run.config]  # one with nothing to do is accepted
+    return sum(checkpoint_bytes(config, start) * kept_checkpoints(config.trainer) for config, start in starts)
 
 
 def kept_checkpoints(trainer: TrainerConfig) -> int:

@@ -60,10 +60,8 @@ def fields_of(run: Run) -> dict[str, str]:
 
 def score_of(run: Run) -> float | None:
     """The score of the last validation, the mean over its environments."""
-    for record in reversed(read_records(run.run_dir)):
-        if scores := by_tag(record, VALIDATION, SCORE):
-            return fmean(scores.values())
-    return None
+    found = (by_tag(record, VALIDATION, SCORE) for record in reversed(read_records(run.run_dir)))
+    return next((fmean(scores.values()) for scores in found if scores), None)
 
 
 def tail(log: Path) -> tuple[str, ...]:
@@ -97,13 +95,9 @@ class SummaryLog:
         self.path = path
         write_atomic(path, "\n".join(header) + "\n\n")
 
-    def add(self, *outcomes: Outcome) -> None:
-        self._append("".join(outcome.text for outcome in outcomes))
+    def add(self, *outcomes: Outcome, title: str = "") -> None:
+        with self.path.open("a", encoding="utf-8") as file:
+            file.write(title + "".join(outcome.text for outcome in outcomes))
 
     def finish(self, outcomes: Sequence[Outcome]) -> None:
-        self._append("\n=== Summary ===\n")
-        self.add(*outcomes)
-
-    def _append(self, text: str) -> None:
-        with self.path.open("a", encoding="utf-8") as file:
-            file.write(text)
+        self.add(*outcomes, title="\n=== Summary ===\n")

@@ -7,17 +7,20 @@ from __future__ import annotations
 
 import re
 import shlex
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from ragen.config import Config
+from ragen.files import stamp
 from ragen.studies.conditions import ListedRun
 from ragen.studies.outcomes import STATUS_OF_STATE
 from ragen.tracking.lock import run_lock
 from ragen.tracking.rundir import read_metrics, read_status, write_atomic
 from ragen.tracking.validation import mean_success
 
+PROGRAM = (sys.executable, "-m", "ragen.cli")
 DEVICES = "{devices}"
 """Stands in a command for the GPU ids of the slot it runs on."""
 
@@ -94,24 +97,17 @@ class Progress:
 
     def __init__(self, run: Run) -> None:
         self._metrics = run.run_dir / "metrics.jsonl"
-        self._seen: tuple[int, int] | None = None
+        self._seen: tuple[int, int, int] | None = None
         self.step: int | None = None
         self.success: float | None = None
         self.validated_step: int | None = None
 
     def skip_existing(self) -> None:
         """The metrics that are there now belong to an earlier run."""
-        self._seen = self._version()
-
-    def _version(self) -> tuple[int, int] | None:
-        try:
-            stat = self._metrics.stat()
-        except OSError:  # not there yet
-            return None
-        return stat.st_mtime_ns, stat.st_size
+        self._seen = stamp(self._metrics)
 
     def read(self) -> None:
-        version = self._version()
+        version = stamp(self._metrics)
         if version is None or version == self._seen:
             return
         self._seen = version

@@ -64,8 +64,11 @@ def find_machine(wanted: Sequence[str] | None) -> Machine:
     return Machine(gpus=gpus, models=models, is_cpu=is_cpu)
 
 
-def cut_slots(machine: Machine, gpus_per_run: int) -> list[Slot]:
-    """Consecutive groups of GPUs: 0,1,2,3 by 2 -> 0,1 and 2,3."""
+def cut_slots(machine: Machine, gpus_per_run: int, runs_per_gpu: int = 1) -> list[Slot]:
+    """Consecutive groups of GPUs: 0,1,2,3 by 2 -> 0,1 and 2,3.
+
+    So many runs share each slot: 0 and 1 by 2 -> 0, 1, 0, 1, so that all GPUs are taken before one is shared.
+    """
     count = len(machine.gpus) or 1  # the CPU counts as one
     if gpus_per_run > count:
         what = (
@@ -78,17 +81,13 @@ def cut_slots(machine: Machine, gpus_per_run: int) -> list[Slot]:
             "Choose a divisor, or name other GPUs with --gpus."
         )
     if not machine.gpus:
-        return [Slot(devices="", size=1, label="1xCPU")]
+        return [Slot(devices="", size=1, label="1xCPU")] * runs_per_gpu
     groups = [machine.gpus[i : i + gpus_per_run] for i in range(0, count, gpus_per_run)]
     for group in groups:
         if len(set(group)) < len(group):
             raise ConfigError(f"--gpus: one run would get the same GPU twice ({','.join(group)}). Name each once.")
-    return [Slot(devices=",".join(group), size=len(group), label=slot_label(group, machine)) for group in groups]
-
-
-def repeat_slots(slots: Sequence[Slot], runs_per_gpu: int) -> list[Slot]:
-    """So many runs share each slot: 0 and 1 by 2 -> 0, 1, 0, 1, so that all GPUs are taken before one is shared."""
-    return [*slots] * runs_per_gpu
+    slots = [Slot(devices=",".join(group), size=len(group), label=slot_label(group, machine)) for group in groups]
+    return slots * runs_per_gpu
 
 
 def slot_label(group: Sequence[str], machine: Machine) -> str:

@@ -63,7 +63,8 @@ class WandbTracker:
             self._run = self._start(run, run_id=run_id, mode=mode, is_resumed=is_resumed)
         if mode == "offline":
             # Once; `silent` keeps wandb's own banner away.
-            folder = _show_path(Path(self._run.dir).parent)
+            folder, here = Path(self._run.dir).parent, Path.cwd()
+            folder = folder.relative_to(here) if folder.is_relative_to(here) else folder
             print(f"W&B is offline: {why}. Send the run later with: wandb sync {folder}", file=sys.stderr, flush=True)
         elif mode == "online" and self._run.url:
             print(f"W&B: {self._run.url}", file=sys.stderr, flush=True)
@@ -140,8 +141,3 @@ def _is_reachable(url: str) -> bool:
     except (OSError, ValueError):
         return False
     return True
-
-
-def _show_path(path: Path) -> Path:
-    """Relative to the working directory where that is shorter."""
-    return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path

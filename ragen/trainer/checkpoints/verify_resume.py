@@ -31,7 +31,7 @@ from typing import Any
 from ragen.config import load_config
 from ragen.errors import ConfigError, RagenError, reporting_errors
 from ragen.tracking.names import without_times
-from ragen.tracking.rundir import read_metrics
+from ragen.tracking.rundir import read_metrics, read_records
 from ragen.trainer.checkpoints.checkpoint import named_checkpoint, step_of
 
 POLL_S = 0.005
@@ -195,7 +195,7 @@ def _kill(process: ForkProcess, number: signal.Signals, run: Path) -> signal.Sig
 
 
 def _has_logged(run: Path, step: int) -> bool:
-    return (run / "metrics.jsonl").exists() and any(row["step"] >= step for row in read_metrics(run))
+    return any(row["step"] >= step for row in read_records(run))
 
 
 def _has_saved(run: Path, step: int) -> bool:

@@ -14,12 +14,10 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from ragen.algorithms.statistics import Estimate
 from ragen.config.schema import Config
 from ragen.errors import NOTHING_LEARNED, Interrupted, RagenError
-from ragen.files import finite, read_yaml, value_at
+from ragen.files import finite, read_yaml, readable, value_at
 from ragen.text import MAX_ERROR, safe
 from ragen.tracking import names
 from ragen.tracking.advisories import Advisory, advise, read_health, with_episodes
@@ -194,7 +192,7 @@ def compose(run_dir: Path, cause: Cause, *, step: int | None, total_steps: int) 
     """The report of a run that ends now, or ended before."""
     rows: list[dict[str, Any]] = []
     validations: list[tuple[Validated, ...]] = []
-    with suppress(RagenError, OSError, yaml.YAMLError):  # a damaged file must not hide how the run ended
+    with suppress(RagenError, OSError):  # a damaged file must not hide how the run ended
         rows = read_metrics(run_dir)
         validations = read_validations(run_dir, rows)
     checkpoint, best = named_checkpoint(run_dir), find_best(run_dir)
@@ -214,7 +212,7 @@ def compose(run_dir: Path, cause: Cause, *, step: int | None, total_steps: int) 
 
 def read_advisories(run_dir: Path, cause: Cause, rows: Sequence[Mapping[str, Any]]) -> list[Advisory]:
     """Alarms and warnings that the reason has not named; a run that just ended is not stalled."""
-    with suppress(RagenError, OSError, yaml.YAMLError):
+    with suppress(RagenError, OSError):
         found = advise(replace(read_health(run_dir, rows=rows), state=cause.state))
         told = [each for each in found if each.severity in ("alarm", "warning") and each.rule != cause.diagnosis]
         return with_episodes(told, run_dir)
@@ -271,7 +269,9 @@ def next_command(run_dir: Path, cause: Cause, rows: Sequence[Mapping[str, float]
     if cause.state in ("interrupted", "failed") and not kind:
         if checkpoint is None:
             return f"{this_command()}   (starts over: no checkpoint was saved)"
-        change = " trainer.resume_mode=auto" if _starts_over(run_dir) else ""
+        # The run's own command may not resume it, as that of `ragen demo`.
+        mode = readable(lambda: value_at(read_yaml(run_dir / "config.yaml"), "trainer.resume_mode", run_dir), None)
+        change = " trainer.resume_mode=auto" if mode == "disable" else ""
         return f"{this_command()}{change}   (resumes from the checkpoint)"
     if cause.trouble.is_fault:
         return f"ragen show {folder} --status {kind} --limit 1"
@@ -280,13 +280,6 @@ def next_command(run_dir: Path, cause: Cause, rows: Sequence[Mapping[str, float]
     num_validations = sum(bool(success_by_tag(row)) for row in rows)
     is_drawn = num_validations > 1 and kind not in ("reply_format", "low_validation_success")
     return f"ragen {'plot' if is_drawn else 'show'} {folder}"
-
-
-def _starts_over(run_dir: Path) -> bool:
-    """Whether the run's own command would not resume it, as that of `ragen demo`."""
-    with suppress(OSError, RagenError, yaml.YAMLError):
-        return value_at(read_yaml(run_dir / "config.yaml"), "trainer.resume_mode", run_dir) == "disable"
-    return False
 
 
 def this_command() -> str:

@@ -45,9 +45,8 @@ class Signals:
     def __exit__(self, *_: object) -> None:
         while self._before:
             number, before = self._before.popitem()
-            if (
-                signal.getsignal(number) == self._on_signal
-            ):  # else Ray, which ended meanwhile, has put back an older one
+            # Otherwise Ray, which ended meanwhile, has put back an older one.
+            if signal.getsignal(number) == self._on_signal:
                 signal.signal(number, before if before is not None else signal.SIG_DFL)
 
     @contextmanager

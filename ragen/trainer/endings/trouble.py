@@ -83,7 +83,8 @@ def signs_of_step(run_dir: Path, step: int) -> dict[str, Signs]:
 def find_trouble(episodes: Sequence[Episode]) -> Trouble | None:
     """The first of the known troubles that the whole rollout has; None when something can be learned from it."""
     lost = [episode for episode in episodes if episode.status.is_fault]
-    idle = [episode for episode in episodes if not episode.status.is_fault and not _acted(episode)]
+    others = [episode for episode in episodes if not episode.status.is_fault]
+    idle = [episode for episode in others if not any(turn.executed for turn in episode.turns)]
     # An episode without an action has not met the environment: it says nothing for it.
     is_untouched = len(lost) + len(idle) == len(episodes)
     if lost and is_untouched and len(lost) >= len(idle):
@@ -122,11 +123,6 @@ def find_trouble(episodes: Sequence[Episode]) -> Trouble | None:
         remedy="Choose easier levels or a reward that tells replies apart, or let replies vary more: "
         "actor_rollout_ref.rollout.temperature, a larger es_manager.train.group_size.",
     )
-
-
-def _acted(episode: Episode) -> bool:
-    """Whether the environment was given an action."""
-    return any(turn.executed for turn in episode.turns)
 
 
 def _all_lost(lost: Sequence[Episode], *, num_idle: int) -> Trouble:

@@ -87,12 +87,9 @@ def data_facts(config: Config) -> dict[str, str]:
     """Key -> what the file holds that it names, of all environments that are played."""
     sets = (config.es_manager.train.env_configs.tags, config.es_manager.val.env_configs.tags)
     played = dict.fromkeys(tag for tags in sets for tag in tags)
-    found = (registry.data_facts(tag, *_type_and_options(config, tag)) for tag in played)
+    specs = {tag: config.custom_envs[tag] for tag in played}
+    found = (registry.data_facts(tag, spec.env_type, spec.env_config) for tag, spec in specs.items())
     return {key: fact for facts in found for key, fact in facts.items()}
-
-
-def _type_and_options(config: Config, tag: str) -> tuple[str, Mapping[str, Any] | None]:
-    return config.custom_envs[tag].env_type, config.custom_envs[tag].env_config
 
 
 def changed_data(before: Mapping[str, str], config: Config) -> list[str]:

@@ -5,14 +5,13 @@ What loads torch is imported only where a part of that kind is named.
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Iterator
 from contextlib import closing
 
 from ragen.algorithms.filter_strategies import STRATEGIES, FilterSettings
 from ragen.config.actor_rollout_ref import POLICY_LOSSES
 from ragen.config.estimators import ESTIMATORS
-from ragen.config.extensions import Kind, load, refuse
+from ragen.config.extensions import check_takes_one, refuse
 from ragen.config.schema import Config, EnvConfigsConfig, EnvSetConfig
 from ragen.config.validate import check_needs, env_sets
 from ragen.env.registry import REGISTRY
@@ -49,14 +48,6 @@ def check_functions(config: Config) -> None:
         check_takes_one("rewards", config.es_manager.reward_function, REWARD_KEY)
     if config.trainer.metric_function is not None:
         check_takes_one("metrics", config.trainer.metric_function, METRIC_KEY)
-
-
-def check_takes_one(kind: Kind, name: str, key: str) -> None:
-    """Refuse a function that cannot be called with one argument."""
-    try:
-        inspect.signature(load(kind, name, key)).bind(None)
-    except TypeError as error:
-        raise refuse(kind, name, key, f"it cannot be called with one argument ({error}).") from error
 
 
 def check_reset(config: Config, tag: str) -> None:

@@ -17,17 +17,7 @@ from ragen.llm_agent.es_manager import EsManager
 from ragen.llm_agent.policies import OutOfTime, has_random, has_solver, play_replies, scripted_policy, silence, until
 from ragen.text import safe
 from ragen.tracking.rundir import PREFLIGHT, RunDir, write_atomic
-from ragen.trainer.starting.earnings import (
-    MODEL,
-    RANDOM,
-    SILENT,
-    SOLVER,
-    TagEarnings,
-    break_even_line,
-    compare,
-    table,
-    warning,
-)
+from ragen.trainer.starting import earnings
 from ragen.types import Episode, Status
 
 NUM_LEVELS = 128
@@ -53,18 +43,18 @@ class Played:
 
     def notes(self, limit_s: float) -> list[str]:
         """What was not played, a line each."""
-        lines = [time_note(self, limit_s)] if self.is_cut else []
-        return lines + [
-            f"{tag} has no random line: its environment offers no random answer (sample_text)."
-            for tag in self.no_chance
-        ]
+        count = len(self.episodes.get(earnings.RANDOM, ()))
+        note = f"The preflight was ended after {limit_s:g} s, with {count} levels played at random."
+        cut = [note] if self.is_cut else []
+        missing = "has no random line: its environment offers no random answer (sample_text)."
+        return cut + [f"{tag} {missing}" for tag in self.no_chance]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Preflight:
     """The answer."""
 
-    tags: Sequence[TagEarnings]
+    tags: Sequence[earnings.TagEarnings]
     notes: Sequence[str] = ()
     """What was not played, and why: a line each."""
     warnings: Sequence[str] = ()
@@ -77,8 +67,8 @@ class Preflight:
         """
         lines: list[str] = []
         for each in self.tags:
-            lines.append(table(each))
-            lines.append(break_even_line(each) if has_break_even and not each.silence_pays else "")
+            lines.append(earnings.table(each))
+            lines.append(earnings.break_even_line(each) if has_break_even and not each.silence_pays else "")
         return "\n".join(filter(None, [*lines, *self.notes, *self.warnings]))
 
     def write(self, run: RunDir) -> None:
@@ -101,20 +91,14 @@ def preflight(config: Config, model: Sequence[Episode] = (), *, limit_s: float =
     return conclude(config, played.episodes, model, notes)
 
 
-def time_note(played: Played, limit_s: float) -> str:
-    """What is said where not all levels were played."""
-    count = len(played.episodes.get(RANDOM, ()))
-    return f"The preflight was ended after {limit_s:g} s, with {count} levels played at random."
-
-
 def conclude(
     config: Config, played: Mapping[str, Sequence[Episode]], model: Sequence[Episode], notes: Sequence[str] = ()
 ) -> Preflight:
     """What the episodes of all policies say."""
-    everybody = {**played, MODEL: model} if model else dict(played)
-    tags = [each for tag in played_tags(config) if (each := compare(tag, everybody)).policies]
+    everybody = {**played, earnings.MODEL: model} if model else dict(played)
+    tags = [each for tag in played_tags(config) if (each := earnings.compare(tag, everybody)).policies]
     penalty = config.es_manager.format_penalty
-    warnings = [warning(each, config.agent_proxy, format_penalty=penalty) for each in tags]
+    warnings = [earnings.warning(each, config.agent_proxy, format_penalty=penalty) for each in tags]
     return Preflight(tags=tags, notes=notes, warnings=[text for text in warnings if text])
 
 
@@ -162,17 +146,17 @@ def _play_part(config: Config, levels: EnvSetConfig, base_seed: int, deadline: f
     """Every policy on some levels; what is cut short leaves no episodes, for those would be the short ones."""
     environments = EsManager(levels, config.custom_envs)
     try:
-        for policy in (SILENT, RANDOM, SOLVER):
+        for policy in (earnings.SILENT, earnings.RANDOM, earnings.SOLVER):
             tags = list(levels.env_configs.tags)
-            if policy == SOLVER:
+            if policy == earnings.SOLVER:
                 tags = [tag for tag in tags if has_solver(environments, tag)]
-            elif policy == RANDOM:
+            elif policy == earnings.RANDOM:
                 tags = [tag for tag in tags if has_random(environments, tag)]
                 played.no_chance = tuple(tag for tag in levels.env_configs.tags if tag not in tags)
             if not tags:
                 continue
-            tries = scripted_policy(config, environments, noise=float(policy == RANDOM), seed=config.seed.val)
-            reply = until(deadline, silence if policy == SILENT else tries)
+            tries = scripted_policy(config, environments, noise=float(policy == earnings.RANDOM), seed=config.seed.val)
+            reply = until(deadline, silence if policy == earnings.SILENT else tries)
             episodes = play_replies(config, environments, reply, base_seed=base_seed, seed=config.seed.val)
             if lost := [episode for episode in episodes if episode.status.is_fault]:
                 faults = [f"{e.tag}: {e.error}" for e in lost if e.status is not Status.ENV_TIMEOUT]

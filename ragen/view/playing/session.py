@@ -6,6 +6,7 @@ written anywhere. Environments are called across their border, within a time lim
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import secrets
@@ -22,6 +23,7 @@ from ragen.config.schema import Config
 from ragen.engine.base import Completion, Engine, StopReason
 from ragen.env import boundary
 from ragen.errors import RagenError
+from ragen.files import stamp
 from ragen.llm_agent.agent_proxy import MAX_TEXT, forced_prefix
 from ragen.llm_agent.build import build_proxy
 from ragen.llm_agent.env_calls import TagCalls
@@ -33,7 +35,6 @@ from ragen.view.reading.boards import frame_of
 from ragen.view.reading.episodes import to_turn
 from ragen.view.reading.folders import NotThere
 from ragen.view.reading.settings import read_settings
-from ragen.view.reading.summary import stamp
 from ragen.view.reading.tokens import Decoder
 
 MOST_SESSIONS = 32
@@ -43,7 +44,7 @@ LIMIT_S = 20.0
 """Longest time of a call into an environment, also where the tag allows more: somebody waits for it."""
 REMOTE = ("openenv",)
 """Types of environments behind an address."""
-LARGEST_SEED = 2**53 - 1
+LARGEST = 2**53 - 1
 """What a browser counts to."""
 NO_TOKENS = Decoder(reason="A person writes no tokens.")
 
@@ -211,21 +212,15 @@ def to_line(episode: Episode, settings: Mapping[str, Any]) -> dict[str, Any]:
 
 def solve(level: Level) -> dict[str, Any]:
     """The solver's episode on a level; `missing` says why there is none."""
-    session = Session(level)
-    until = time.monotonic() + LIMIT_S
-    try:
-        while not session.is_over:
-            plan = session.solution()
-            if not plan:
-                is_first = not session.episode.turns
-                missing = "This environment has no solver, or the level no solution." if is_first else ""
-                return to_line(session.episode, settings_of(level.run)) | {"missing": missing}
+    with contextlib.closing(Session(level)) as session:
+        until = time.monotonic() + LIMIT_S
+        while not session.is_over and (plan := session.solution()):
             session.say(session.reply_of(plan[: session.max_actions]))
             if time.monotonic() > until:
                 raise RagenError(f"The solver takes more than {LIMIT_S:g} s.")
-        return to_line(session.episode, settings_of(level.run)) | {"missing": ""}
-    finally:
-        session.close()
+        is_played = session.is_over or session.episode.turns
+        missing = "" if is_played else "This environment has no solver, or the level no solution."
+        return to_line(session.episode, settings_of(level.run)) | {"missing": missing}
 
 
 class Sessions:
@@ -241,20 +236,16 @@ class Sessions:
         session, name = Session(level), secrets.token_urlsafe(12)
         with self._lock:
             self._sessions[name] = session
-            left = self._leaving()
-        for old in left:
-            old.close()
+        self._close_leaving()
         return name, session
 
     def find(self, name: str) -> Session:
+        self._close_leaving()
         with self._lock:
-            left = self._leaving()
             session = self._sessions.get(name)
             if session is not None:
                 self._sessions.move_to_end(name)
                 session.used_at = time.monotonic()
-        for old in left:
-            old.close()
         if session is None:
             raise NotThere("This level is not played any more: the server was restarted, or others are played.")
         return session
@@ -262,13 +253,15 @@ class Sessions:
     def __len__(self) -> int:
         return len(self._sessions)
 
-    def _leaving(self) -> list[Session]:
-        """Those that rest too long or are too many."""
+    def _close_leaving(self) -> None:
+        """End those that rest too long or are too many."""
         now, left = time.monotonic(), []
-        for name, session in list(self._sessions.items()):
-            if now - session.used_at > self.idle_s or len(self._sessions) > self.most:
-                left.append(self._sessions.pop(name))
-        return left
+        with self._lock:
+            for name, session in list(self._sessions.items()):
+                if now - session.used_at > self.idle_s or len(self._sessions) > self.most:
+                    left.append(self._sessions.pop(name))
+        for session in left:
+            session.close()
 
 
 def level_of(run: Path | None, fields: Mapping[str, Any]) -> Level:
@@ -276,18 +269,18 @@ def level_of(run: Path | None, fields: Mapping[str, Any]) -> Level:
     return Level(
         run=run,
         tag=str(fields.get("tag", "")),
-        seed=_number(fields, "seed", LARGEST_SEED),
-        member=_number(fields, "member", LARGEST_SEED),
+        seed=whole_number(fields, "seed"),
+        member=whole_number(fields, "member"),
     )
 
 
-def _number(fields: Mapping[str, Any], name: str, largest: int) -> int:
-    """A whole number, as a number or as its digits."""
-    value = fields.get(name, 0)
+def whole_number(fields: Mapping[str, Any], name: str) -> int:
+    """A whole number, as a number or as its digits; 0 where there is none."""
+    value = fields.get(name) or 0
     if isinstance(value, str) and value.isascii() and value.isdecimal() and len(value) < 19:
         value = int(value)
-    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= largest:
-        raise RagenError(f"{name}={str(value)[:40]!r}: expected a whole number from 0 to {largest}.")
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= LARGEST:
+        raise RagenError(f"{name}={str(value)[:40]!r}: expected a whole number from 0 to {LARGEST}.")
     return value
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -25,8 +26,9 @@ TURN_FIELDS = (
     *("user", "role", "tool_result", "tool_problem", "observation", "thought", "text", "actions", "executed"),
     *("reward", "penalty", "info", "stop_reason", "is_parsed", "num_dropped_actions", "num_dropped_turns"),
 )
-EQUALS = {name: name for name in ("file", "tag", "status", "rollout", "seed")} | {"group": 'episodes."group"'}
 BOUNDS = {"min": "reward >= ?", "max": "reward <= ?"}
+CONDITIONS = {name: f"{name} = ?" for name in ("file", "tag", "status", "rollout", "seed")} | BOUNDS
+CONDITIONS["group"] = 'episodes."group" = ?'
 
 
 def list_episodes(index: Index, query: Mapping[str, str]) -> dict[str, Any]:
@@ -47,17 +49,9 @@ def list_episodes(index: Index, query: Mapping[str, str]) -> dict[str, Any]:
 
 def conditions(query: Mapping[str, str]) -> tuple[str, list[Any]]:
     """The query as SQL with its values apart from it: {"tag": "A"} -> (" where tag = ?", ["A"])"""
-    parts: list[str] = []
-    values: list[Any] = []
-    for name, column in EQUALS.items():
-        if query.get(name, ""):
-            parts.append(f"{column} = ?")
-            values.append(query[name])
-    for name, condition in BOUNDS.items():
-        if text := query.get(name, ""):
-            parts.append(condition)
-            values.append(_number(name, text))
-    return (f" where {' and '.join(parts)}" if parts else ""), values
+    given = {name: text for name in CONDITIONS if (text := query.get(name, ""))}
+    values = [_number(name, text) if name in BOUNDS else text for name, text in given.items()]
+    return (f" where {' and '.join(CONDITIONS[name] for name in given)}" if given else ""), values
 
 
 def ordering(sort: str) -> str:
@@ -94,11 +88,9 @@ def _line(row: Mapping[str, Any], paths: Mapping[str, Any]) -> Line:
 
 def messages(line: Line) -> Iterator[str]:
     """The texts of an episode; none where it cannot be read."""
-    try:
+    with contextlib.suppress(RagenError, ValueError, KeyError, TypeError, RecursionError):
         record = json.loads(read_line(line))
         yield from (str(message["content"]) for message in record["messages"])
-    except (RagenError, ValueError, KeyError, TypeError, RecursionError):
-        return
 
 
 def to_header(row: Mapping[str, Any]) -> dict[str, Any]:

@@ -10,13 +10,12 @@ from ragen.algorithms.filter_panel import describe, panel
 from ragen.algorithms.filter_strategies import STRATEGIES
 from ragen.algorithms.rollout_filter import METRICS, FilterResult, FilterSettings, RolloutFilter
 from ragen.config.strict import build_dataclass
-from ragen.errors import RagenError
-from ragen.tracking.episodes import read_episodes
+from ragen.files import readable
+from ragen.tracking.episodes import STEP_FILE, read_episodes
 from ragen.types import Episode, Group, group_episodes
 from ragen.view.reading.folders import NotThere
 from ragen.view.reading.index import Index
 from ragen.view.reading.settings import at, read_settings
-from ragen.view.reading.summary import STEP_FILE
 
 PREFIX = "rollout_filter_"
 
@@ -59,11 +58,8 @@ def own_filter(settings: Mapping[str, Any]) -> list[tuple[FilterSettings, bool]]
     rollout = at(settings, "actor_rollout_ref", "rollout")
     names = [field.name for field in fields(FilterSettings)]
     given = {name: rollout[PREFIX + name] for name in names if isinstance(rollout, dict) and PREFIX + name in rollout}
-    try:
-        found = build_dataclass(FilterSettings, given, PREFIX)
-    except RagenError:
-        return []
-    return [(found, True)] if given and found.strategy in STRATEGIES and found.metric in METRICS else []
+    found = readable(lambda: build_dataclass(FilterSettings, given, PREFIX), None) if given else None
+    return [(found, True)] if found and found.strategy in STRATEGIES and found.metric in METRICS else []
 
 
 def usable(

@@ -45,11 +45,6 @@ class Entry:
     id: str
     """Number of the root and the path below it: 0/sokoban/a."""
     path: Path
-    root: int
-
-    @property
-    def name(self) -> str:
-        return self.path.name
 
 
 def existing(folders: Sequence[Path]) -> list[Path]:
@@ -100,7 +95,7 @@ def _scan(roots: Sequence[Path]) -> dict[str, Entry]:
             if (real := os.path.realpath(folder)) not in seen:
                 seen.add(real)
                 run_id = id_of(index, root, folder)
-                found[run_id] = Entry(id=run_id, path=Path(folder), root=index)
+                found[run_id] = Entry(id=run_id, path=Path(folder))
     return found
 
 

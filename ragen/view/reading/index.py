@@ -23,9 +23,9 @@ from pathlib import Path
 from typing import Any
 
 from ragen.errors import RagenError
-from ragen.tracking.episodes import HEADER, SUBFIELD, episode_files, episode_name, member_spans
+from ragen.files import readable, stamp
+from ragen.tracking.episodes import HEADER, STEP_FILE, SUBFIELD, episode_files, episode_name, member_spans
 from ragen.view.reading.folders import NotThere
-from ragen.view.reading.summary import STEP_FILE, stamp
 
 LAYOUT = 1
 """Of the tables; another one is built anew."""
@@ -70,12 +70,10 @@ def cache_folder() -> Path:
     """Below XDG_CACHE_HOME; a folder of its own where that cannot be written."""
     base = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
     folder = Path(base).expanduser() / "ragen" / "view"
-    try:
+    with contextlib.suppress(OSError, RuntimeError):
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         if os.access(folder, os.W_OK):
             return folder
-    except (OSError, RuntimeError):
-        pass
     return Path(tempfile.gettempdir()) / f"ragen-view-{os.getuid()}"
 
 
@@ -108,12 +106,7 @@ class Index:
 
     def files(self) -> dict[str, Path]:
         """Name -> file of episodes; steps in their order."""
-        if not (self.run / "episodes").is_dir():
-            return {}
-        try:
-            return {episode_name(path): path for path in episode_files(self.run)}
-        except RagenError:
-            return {}
+        return readable(lambda: {episode_name(path): path for path in episode_files(self.run)}, {})
 
     @contextlib.contextmanager
     def connect(self) -> Iterator[sqlite3.Connection]:
@@ -230,7 +223,7 @@ def read_headers(path: Path) -> tuple[str, list[Found]]:
 
 def _members(path: Path) -> Iterator[Found]:
     with path.open("rb") as file:
-        for span in _spans(path):
+        for span in readable(lambda: member_spans(path), []):  # none where it is damaged further down
             file.seek(span[0] + HEADER.size)
             compressed = file.read(min(span[1] - HEADER.size, START_BYTES))
             try:
@@ -243,13 +236,6 @@ def _members(path: Path) -> Iterator[Found]:
             yield span[0], span[1], header
 
 
-def _spans(path: Path) -> Sequence[tuple[int, int]]:
-    try:
-        return member_spans(path)
-    except RagenError:  # damaged further down
-        return []
-
-
 def _plain(path: Path) -> Iterator[Found]:
     offset = 0
     with path.open("rb") as file:
@@ -260,12 +246,9 @@ def _plain(path: Path) -> Iterator[Found]:
 
 
 def _streamed(path: Path) -> Iterator[Found]:
-    try:
-        with gzip.open(path) as file:
-            for line in file:
-                yield 0, len(line), header_of(line[:START_BYTES]) or full_header(line)
-    except (EOFError, OSError, zlib.error):
-        return
+    with contextlib.suppress(EOFError, OSError, zlib.error), gzip.open(path) as file:
+        for line in file:
+            yield 0, len(line), header_of(line[:START_BYTES]) or full_header(line)
 
 
 def header_of(start: bytes) -> dict[str, Any] | None:
@@ -274,19 +257,13 @@ def header_of(start: bytes) -> dict[str, Any] | None:
     b'{"tag":"A","reward":1.0,"error":"","messages":[...' -> {"tag": "A", "reward": 1.0}
     """
     head, found, _ = start.partition(BEFORE)
-    try:
-        header = json.loads(head + b"}") if found else None
-    except ValueError:
-        return None
+    header = readable(lambda: json.loads(head + b"}"), None, also=(ValueError,)) if found else None
     return header if isinstance(header, dict) and "status" in header else None
 
 
 def full_header(line: bytes) -> dict[str, Any]:
     """From the whole line, as older versions wrote it; empty where it is no episode."""
-    try:
-        record = json.loads(line)
-    except (ValueError, RecursionError):
-        return {}
+    record = readable(lambda: json.loads(line), None, also=(ValueError, RecursionError))
     return record if isinstance(record, dict) else {}
 
 

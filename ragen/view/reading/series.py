@@ -9,12 +9,13 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from ragen.errors import RagenError
-from ragen.files import number
+from ragen.files import number, readable
 
 METRICS = "metrics.jsonl"
 LONGEST_READ = 16 * 2**20
@@ -76,47 +77,21 @@ def read_block(path: Path, offset: int = 0, version: str = "") -> Block:
 def rows_of(lines: list[bytes]) -> Iterator[dict[str, Any]]:
     """The metrics of steps. What is no such line is left out: the page shows what it can."""
     for line in lines:
-        try:
-            row = json.loads(line)
-        except (ValueError, RecursionError):
-            continue
+        row = readable(partial(json.loads, line), None, also=(ValueError, RecursionError))
         if isinstance(row, dict) and isinstance(row.get("step"), int):
             yield row
 
 
-@dataclass(kw_only=True, slots=True)
-class Series:
-    """Columns of equal length; None where a step has no such metric."""
-
-    steps: list[int] = field(default_factory=list)
-    columns: dict[str, list[float | None]] = field(default_factory=dict)
-
-    def add(self, row: dict[str, Any]) -> None:
-        count = len(self.steps)
-        for name, value in row.items():
-            if name != "step":
-                column = self.columns.setdefault(name, [])
-                column.extend([None] * (count - len(column)))
-                column.append(number(value))
-        self.steps.append(row["step"])
-
-    def finish(self) -> None:
-        for column in self.columns.values():
-            column.extend([None] * (len(self.steps) - len(column)))
-
-
 def read_series(run: Path, offset: int = 0, version: str = "") -> dict[str, Any]:
-    """The rows after an offset, in the form of the API."""
+    """The rows after an offset as columns, in the form of the API; None where a step has no such metric."""
     found = read_block(run / METRICS, offset, version)
-    series = Series()
-    for row in rows_of(found.lines):
-        series.add(row)
-    series.finish()
+    rows = list(rows_of(found.lines))
+    names = dict.fromkeys(name for row in rows for name in row if name != "step")
     return {
         "offset": found.offset,
         "version": found.version,
         "reset": found.is_reset,
         "more": found.has_more,
-        "steps": series.steps,
-        "columns": series.columns,
+        "steps": [row["step"] for row in rows],
+        "columns": {name: [number(row.get(name)) for row in rows] for name in names},
     }

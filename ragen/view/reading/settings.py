@@ -7,8 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ragen.files import read_yaml
-from ragen.view.reading.summary import readable, stamp
+from ragen.files import read_yaml, readable, stamp
 
 
 def read_settings(run: Path) -> Mapping[str, Any]:

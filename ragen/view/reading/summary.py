@@ -9,19 +9,18 @@ import re
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from statistics import fmean
-from typing import Any, TypeVar
+from typing import Any
 
-from ragen.errors import RagenError
-from ragen.files import flatten, number, read_object, read_yaml
+from ragen.files import flatten, number, read_object, read_yaml, readable, stamp
 from ragen.tracking import names
-from ragen.tracking.advisories import advise, read_health, with_episodes
+from ragen.tracking.advisories import Advisory, advise, read_health, with_episodes
 from ragen.tracking.card_page import sections
-from ragen.tracking.episodes import SUFFIXES
+from ragen.tracking.episodes import STEP_FILE, SUFFIXES
 from ragen.tracking.lock import is_locked
 from ragen.tracking.run_card import read_card
 from ragen.tracking.rundir import PREFLIGHT, SFT_RECORD
@@ -29,7 +28,8 @@ from ragen.tracking.validation import read_references, success_by_tag
 from ragen.view.reading.folders import Entry
 from ragen.view.reading.series import METRICS, read_block, rows_of
 
-T = TypeVar("T")
+FOREIGN = (OSError, ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
+"""What a file of something else may raise, beside the errors of our readers."""
 KILLED = "its process is gone, without a word about why: it was killed, or the machine went down"
 ROLLOUTS = (names.VALIDATION, names.GREEDY_VALIDATION, "sampled", "greedy")
 """Where the success of a row is looked for, the first that there is: of a training, then of an evaluation."""
@@ -55,7 +55,6 @@ ADVISING_S = 0.1
 RECENT = 10
 """Steps over which the speed is taken."""
 STEP_SECONDS = names.seconds("step")
-STEP_FILE = re.compile(r"(train|val)_step_(\d+)")
 
 
 @dataclass(kw_only=True, slots=True)
@@ -115,7 +114,8 @@ class Digest:
                 return
 
     def _add(self, row: Mapping[str, Any], rollout: str) -> None:
-        for tag, found in _successes(row, self.levels, rollout).items():
+        successes = readable(lambda: success_by_tag(row, self.levels, rollout=rollout), {}, also=FOREIGN)
+        for tag, found in successes.items():
             self.rollout = rollout
             curve = self.curves.setdefault(tag, Curve())
             curve.steps.append(row["step"])
@@ -150,13 +150,6 @@ def items_in(line: bytes, item: re.Pattern[bytes]) -> bytes:
     return b"{%b}" % b",".join([step[0], *item.findall(line)]) if step else b""
 
 
-def _successes(row: Mapping[str, Any], levels: Mapping[str, int], rollout: str) -> Mapping[str, Any]:
-    try:
-        return success_by_tag(row, levels, rollout=rollout)
-    except (KeyError, TypeError, ValueError):  # a row of something else
-        return {}
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Facts:
     """What the list needs of config.yaml, which does not change while a run is at work."""
@@ -171,10 +164,7 @@ class Facts:
 
 def read_facts(run: Path) -> Facts:
     """Empty where there is no configuration, or one that cannot be read."""
-    try:
-        flat = flatten(read_yaml(run / "config.yaml", sections_of))
-    except RagenError:
-        return Facts()
+    flat = readable(lambda: flatten(read_yaml(run / "config.yaml", sections_of)), {})
     tags = {name: _texts(flat.get(f"es_manager.{name}.env_configs.tags")) for name in ("train", "val")}
     groups = flat.get("es_manager.val.env_configs.n_groups")
     counts = [count for count in groups if isinstance(count, int)] if isinstance(groups, list) else []
@@ -208,23 +198,6 @@ def _keys_of(section: str, wanted: Sequence[str]) -> str:
 
 def _texts(values: Any) -> list[str]:
     return [str(value) for value in values] if isinstance(values, list) else []
-
-
-def stamp(path: Path) -> tuple[int, int, int] | None:
-    """What changes when a file does."""
-    try:
-        stat = path.stat()
-    except OSError:
-        return None
-    return stat.st_mtime_ns, stat.st_size, stat.st_ino
-
-
-def readable(read: Callable[[], T], otherwise: T) -> T:
-    """What a file holds, or something else where it is missing or damaged."""
-    try:
-        return read()
-    except RagenError:
-        return otherwise
 
 
 def read_status(run: Path) -> dict[str, Any]:
@@ -273,7 +246,6 @@ class _Known:
     """Which files they are of, and when they were made."""
     shown: list[dict[str, Any]] | None = None
     """The same with the episodes to look at, which only the page of the run asks for."""
-    shown_of: Any = None
 
 
 class Summaries:
@@ -305,8 +277,8 @@ class Summaries:
         with self._lock:
             known = self._refresh(entry)
             _advise(entry.path, known)
-            if known.shown is None or known.shown_of != known.advised_of:
-                known.shown, known.shown_of = read_advisories(entry.path, has_episodes=True), known.advised_of
+            if known.shown is None:
+                known.shown = read_advisories(entry.path, has_episodes=True)
             return known.shown if known.advisories else []
 
     def _refresh(self, entry: Entry) -> _Known:
@@ -334,16 +306,17 @@ def _advise(run: Path, known: _Known) -> None:
     version = (known.metrics_stamp, known.status_stamp, minute)
     if known.kind == "training" and known.metrics_stamp and known.advised_of != version:
         known.advised_of = version
-        known.advisories = read_advisories(run)
+        known.advisories, known.shown = read_advisories(run), None
 
 
 def read_advisories(run: Path, *, has_episodes: bool = False) -> list[dict[str, Any]]:
     """The advisories of a run; none where its files cannot be read."""
-    try:
+
+    def read() -> list[Advisory]:
         found = advise(read_health(run))
-        found = with_episodes(found, run) if has_episodes else found
-    except (RagenError, OSError, KeyError, TypeError, ValueError):
-        return []
+        return with_episodes(found, run) if has_episodes else found
+
+    found = readable(read, [], also=FOREIGN)
     return [{**asdict(each), "title": each.rule.replace("_", " ")} for each in found]
 
 
@@ -355,7 +328,7 @@ def _to_json(entry: Entry, known: _Known) -> dict[str, Any]:
     left = total - step if state == "running" and total is not None and isinstance(step, int) else None
     return {
         "id": entry.id,
-        "name": entry.name,
+        "name": entry.path.name,
         "folder": str(entry.path),
         "kind": known.kind,
         "state": state,
@@ -395,19 +368,11 @@ def card(run: Path) -> dict[str, Any]:
         "config": readable(lambda: flatten(read_yaml(run / "config.yaml")), {}),
         "status": read_status(run),
         "preflight": readable(lambda: read_object(run / PREFLIGHT), None),
-        "run_card": _run_card(run),
+        "run_card": readable(lambda: [asdict(each) for each in sections(read_card(run))], [], also=FOREIGN),
         "references": readable(lambda: read_references(run), {}),
         "checkpoints": sorted((path.name for path in run.glob("global_step_*") if path.is_dir()), key=_step),
         "tables": sorted(path.stem for path in run.glob("tables/*.json")),
     }
-
-
-def _run_card(run: Path) -> list[dict[str, Any]]:
-    """The sections of card.json; none where there is no card, or one of something else."""
-    try:
-        return [asdict(section) for section in sections(read_card(run))]
-    except (RagenError, ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
-        return []
 
 
 def _step(name: str) -> tuple[int, str]:

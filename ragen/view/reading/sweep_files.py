@@ -11,15 +11,14 @@ import re
 import shlex
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import dropwhile, takewhile
 from pathlib import Path
 from typing import Any
 
-from ragen.errors import RagenError
-from ragen.files import number, read_object, read_text
+from ragen.files import number, read_object, read_text, readable, stamp
 from ragen.studies.outcomes import Outcome
 from ragen.view.reading.folders import MARKS, Entry, id_of, may_hold_runs
-from ragen.view.reading.summary import readable, stamp
 
 RESULT, COMMAND = ".result.json", ".command"
 SCALING = "scaling.md"
@@ -115,10 +114,11 @@ def find_run(candidates: Sequence[Entry], command: Path) -> Entry | None:
 
 def folder_in(command: Path) -> tuple[str, ...]:
     """The run directory that a command names, in its parts."""
-    try:
-        words = [word for part in shlex.split(read_text(command)) for word in shlex.split(part)]
-    except (RagenError, ValueError):
-        return ()
+
+    def split() -> list[str]:
+        return [word for part in shlex.split(read_text(command)) for word in shlex.split(part)]
+
+    words = readable(split, [], also=(ValueError,))
     folders = [word.removeprefix(FOLDER_KEY).strip("'") for word in words if word.startswith(FOLDER_KEY)]
     return Path(folders[-1]).parts if folders else ()
 
@@ -146,12 +146,8 @@ def read_outcome(stem: Path) -> Outcome:
 def read_report(sweep: Sweep) -> str:
     """The report that the sweep or study has written at its end, as text."""
     files = (sweep.path.with_name(f"{title_of(sweep)}_report.md"), sweep.path / "report.md")
-    for file in files:
-        try:
-            return read_text(file)[:LONGEST_REPORT]
-        except RagenError:
-            continue
-    return ""
+    texts = (readable(partial(read_text, file), "")[:LONGEST_REPORT] for file in files)
+    return next(filter(None, texts), "")
 
 
 def read_table(path: Path) -> dict[str, Any]:

@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ragen.algorithms.statistics import Estimate
-from ragen.errors import RagenError
-from ragen.files import finite
+from ragen.files import finite, readable, stamp
 from ragen.studies.comparison import paired_difference
 from ragen.studies.conditions import (
     Condition,
@@ -30,7 +29,7 @@ from ragen.studies.outcomes import Outcome
 from ragen.view.reading.folders import Entry, Folders, NotThere
 from ragen.view.reading.series import METRICS
 from ragen.view.reading.settings import at, read_settings
-from ragen.view.reading.summary import read_status, stamp, state_of
+from ragen.view.reading.summary import FOREIGN, read_status, state_of
 from ragen.view.reading.sweep_files import (
     COMMAND,
     RESULT,
@@ -125,11 +124,7 @@ def read_scaling(sweep: Sweep, entries: Mapping[str, Entry]) -> dict[str, Any]:
     cells = {cell for row in table["rows"] for cell in row}
     runs = {name: found[0].id for name, found in runs_by_name(entries.values()).items() if name in cells}
     empty = {"interval": "", "points": [], "differences": [], "waiting": [], "report": ""}
-    return {
-        **named(sweep),
-        **empty,
-        "table": table | {"runs": runs},
-    }
+    return named(sweep) | empty | {"table": table | {"runs": runs}}
 
 
 def read_runs(sweep: Sweep, entries: Mapping[str, Entry]) -> list[Listed]:
@@ -170,22 +165,15 @@ def labelled(runs: Sequence[Listed]) -> list[Listed]:
 
 def read_cached(run: Listed, outcome: Outcome) -> Curve:
     """The validations of a run, read once per version of its metrics; none where they cannot be read."""
-    if run.entry is None:
-        return _no_curve(run, outcome)
-    try:
-        curve = _read_curve(run.run_dir, stamp(run.run_dir / METRICS))
-    except (RagenError, OSError, KeyError, TypeError, ValueError):
-        return _no_curve(run, outcome)
+    curve = Curve(run=run, outcome=outcome, steps=[], estimates=[], num_episodes=0, num_levels=0)
+    if run.entry is not None:
+        curve = readable(lambda: _read_curve(run.run_dir, stamp(run.run_dir / METRICS)), curve, also=FOREIGN)
     return replace(curve, run=run, outcome=outcome)
 
 
 @functools.lru_cache(maxsize=1000)
 def _read_curve(run_dir: Path, version: Any) -> Curve:
     return read_curve(ListedRun(name="", run_dir=run_dir), Outcome(status="missing"))
-
-
-def _no_curve(run: Listed, outcome: Outcome) -> Curve:
-    return Curve(run=run, outcome=outcome, steps=[], estimates=[], num_episodes=0, num_levels=0)
 
 
 def with_levels(condition: Condition) -> Condition:

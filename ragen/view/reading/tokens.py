@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from ragen.errors import RagenError
+from ragen.files import stamp
 from ragen.models.catalogue import CATALOGUE, fetched_dir
 from ragen.models.resolve import HUB_NAME, cached_snapshot, resolve_tiny
 from ragen.view.reading.settings import at
-from ragen.view.reading.summary import stamp
 
 FILE = "tokenizer.json"
 UNFINISHED = "\N{REPLACEMENT CHARACTER}"

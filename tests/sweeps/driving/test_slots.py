@@ -13,7 +13,6 @@ from ragen.sweeps.driving.slots import (
     Slot,
     cut_slots,
     find_machine,
-    repeat_slots,
     short_model,
     thread_settings,
 )
@@ -37,8 +36,8 @@ def test_short_names_of_gpus(name, short):
 
 
 def test_runs_share_a_gpu_only_when_all_are_taken():
-    slots = cut_slots(Machine(gpus=("0", "1"), models={}, is_cpu=False), 1)
-    assert [slot.devices for slot in repeat_slots(slots, 2)] == ["0", "1", "0", "1"]
+    slots = cut_slots(Machine(gpus=("0", "1"), models={}, is_cpu=False), 1, 2)
+    assert [slot.devices for slot in slots] == ["0", "1", "0", "1"]
 
 
 def test_slots_are_consecutive_and_labelled():
