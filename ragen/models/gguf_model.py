@@ -156,8 +156,6 @@ def write_folder(plan: Plan, target: Path) -> None:
 
 def write_weights(plan: Plan, target: Path) -> None:
     """One file, or several with an index where they would not fit into memory at once."""
-    from safetensors.torch import save_file
-
     shards = list(shards_of(plan))
     done = 0
     total = len(plan.sources)
@@ -170,12 +168,18 @@ def write_weights(plan: Plan, target: Path) -> None:
             done += 1
             if done * REPORTS // total > (done - 1) * REPORTS // total:
                 print(f"converting: {done} of {total} tensors", flush=True)
-        save_file(weights, target / file, metadata={"format": "pt"})
-        # safetensors makes it private; models are often shared
-        (target / file).chmod((target / "config.json").stat().st_mode)
+        save_weights(weights, target / file)
         places |= dict.fromkeys(names, file)
     if len(shards) > 1:
         write_json(target / INDEX, {"metadata": {"total_size": plan.num_bytes}, "weight_map": places})
+
+
+def save_weights(weights: dict[str, Tensor], path: Path) -> None:
+    """A safetensors file that whoever may read the config.json beside it may read."""
+    from safetensors.torch import save_file
+
+    save_file(weights, path, metadata={"format": "pt"})
+    path.chmod(path.with_name("config.json").stat().st_mode)  # safetensors makes it private; models are often shared
 
 
 def shards_of(plan: Plan) -> Iterator[list[str]]:
