@@ -86,6 +86,11 @@ def value_at(tree: Any, key: str, source: Path) -> Any:
     return tree
 
 
+def write_json(path: Path, content: Mapping[str, Any]) -> None:
+    """A JSON object, for people to read."""
+    path.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
 def flatten(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     """{"a": {"b": 1}} -> {"a.b": 1}"""
     leaves: dict[str, Any] = {}

@@ -11,8 +11,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ragen.files import write_json
 from ragen.models.gguf_file import open_gguf
-from ragen.models.gguf_model import make_plan, save_weights, write_folder, write_json
+from ragen.models.gguf_model import make_plan, save_weights, write_folder
 from ragen.models.onnx_file import read_onnx
 
 if TYPE_CHECKING:

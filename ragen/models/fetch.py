@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import importlib.util
-import json
 import shutil
 import stat
 import subprocess
@@ -16,6 +15,7 @@ from pathlib import Path, PurePosixPath
 from typing import IO
 
 from ragen.errors import ConfigError, MissingExtra, ModelUnavailable, install_command
+from ragen.files import write_json
 from ragen.models.catalogue import CATALOGUE, PROVENANCE_FILE, CatalogueEntry, fetched_dir, models_root
 from ragen.models.convert import CONVERTERS
 
@@ -63,7 +63,7 @@ def build_folder(entry: CatalogueEntry) -> Path:
             "sha256": entry.sha256,
             "licence": entry.licence,
         }
-        (built / PROVENANCE_FILE).write_text(json.dumps(provenance, indent=2) + "\n", encoding="utf-8")
+        write_json(built / PROVENANCE_FILE, provenance)
         folder = move_into_place(entry, built, stale=scratch / "stale")
     print(f"{entry.name} is in {folder}")
     return folder

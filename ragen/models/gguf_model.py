@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import re
 import tempfile
@@ -12,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ragen.errors import ConfigError, FileError
-from ragen.files import check_writable
+from ragen.files import check_writable, write_json
 from ragen.models.catalogue import PROVENANCE_FILE
 from ragen.models.folder import INDEX, check_folder, check_sizes
 from ragen.models.gguf_architectures import (
@@ -210,7 +209,3 @@ def formats(gguf: Gguf) -> dict[str, int]:
     """How many tensors are in which format."""
     kinds = [kind_name(tensor.kind) for tensor in gguf.tensors.values()]
     return {kind: kinds.count(kind) for kind in sorted(set(kinds))}
-
-
-def write_json(path: Path, content: dict[str, Any]) -> None:
-    path.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ragen.errors import ConfigError, ModelUnavailable
-from ragen.files import read_object
+from ragen.files import read_object, write_json
 from ragen.models.folder import VOCABULARY_FILES
 from ragen.models.gguf_file import Gguf
 
@@ -157,7 +156,7 @@ def name_tokens(target: Path, **tokens: str) -> None:
         path = target / name
         if path.is_file() or name == "tokenizer_config.json":
             content = read_object(path) if path.is_file() else {}
-            path.write_text(json.dumps(content | tokens, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+            write_json(path, content | tokens)
 
 
 def load(folder: Path) -> Any:
@@ -204,8 +203,7 @@ def rebuild(gguf: Gguf, target: Path) -> None:
         "model_max_length": facts[f"{facts['general.architecture']}.context_length"],
         "chat_template": facts.get("tokenizer.chat_template"),
     }
-    path = target / "tokenizer_config.json"
-    path.write_text(json.dumps(config, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    write_json(target / "tokenizer_config.json", config)
 
 
 ROLES = {"bos_token": "bos", "eos_token": "eos", "pad_token": "padding", "unk_token": "unknown"}
