@@ -25,7 +25,7 @@ from ragen.models.gguf_architectures import (
     model_config,
     part_of,
 )
-from ragen.models.gguf_file import BF16, F16, F32, Gguf, kind_name, open_gguf, sha256_of
+from ragen.models.gguf_file import BF16, F16, F32, Gguf, format_of, open_gguf, sha256_of
 from ragen.models.gguf_tokenizer import check_tokenizer, write_tokenizer
 
 if TYPE_CHECKING:
@@ -207,5 +207,5 @@ def read_weight(plan: Plan, name: str) -> Tensor:
 
 def formats(gguf: Gguf) -> dict[str, int]:
     """How many tensors are in which format."""
-    kinds = [kind_name(tensor.kind) for tensor in gguf.tensors.values()]
-    return {kind: kinds.count(kind) for kind in sorted(set(kinds))}
+    names = [format_of(tensor.kind, tensor.pieces[0])[0] for tensor in gguf.tensors.values()]
+    return {name: names.count(name) for name in sorted(set(names))}
