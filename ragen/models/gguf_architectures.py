@@ -68,10 +68,6 @@ class Facts:
         return value
 
 
-def no_change(part: str, weight: Tensor, config: Mapping[str, Any]) -> Tensor:
-    return weight
-
-
 def undo_interleaving(part: str, weight: Tensor, config: Mapping[str, Any]) -> Tensor:
     """Llama's queries and keys were reordered for llama.cpp's way of rotating them."""
     heads = {"attn_q": "num_attention_heads", "attn_k": "num_key_value_heads"}
@@ -160,7 +156,7 @@ class Architecture:
     """Parts of tensor names, llama.cpp's to Hugging Face's."""
     extras: Callable[[Facts], dict[str, Any]]
     """Keys of config.json beside those that all share."""
-    undo: Callable[[str, Tensor, Mapping[str, Any]], Tensor] = no_change
+    undo: Callable[[str, Tensor, Mapping[str, Any]], Tensor] = lambda part, weight, config: weight
     """What llama.cpp did to the numbers, undone: (part of the name, weight, config)."""
 
 
