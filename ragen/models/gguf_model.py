@@ -146,7 +146,7 @@ def write_folder(plan: Plan, target: Path) -> None:
     """Configuration, tokenizer and weights into an empty folder."""
     import transformers
 
-    ids = write_tokenizer(plan.gguf, plan.tokenizer, target).as_config()
+    ids = write_tokenizer(plan.gguf, plan.tokenizer, target)
     # Without its version transformers suspects an old fault of Mistral's in every tokenizer.
     write_json(target / "config.json", plan.config | ids | {"transformers_version": transformers.__version__})
     write_json(target / "generation_config.json", ids)

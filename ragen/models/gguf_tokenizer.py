@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -39,20 +38,6 @@ MOST_DIFFERENT = 0.01
 # How text is cut before merges, by llama.cpp's names.
 _WORDS = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|%s| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 PATTERNS = {"qwen2": _WORDS % r"\p{N}", "llama-bpe": _WORDS % r"\p{N}{1,3}", "gpt-2": None, "smollm": None}
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class SpecialIds:
-    """The ids that start, end and fill a text."""
-
-    bos: int | None
-    eos: int | list[int]
-    """Several where a model has an end of a turn beside the end of a text, its own first."""
-    pad: int | None
-
-    def as_config(self) -> dict[str, Any]:
-        ids = {"bos_token_id": self.bos, "eos_token_id": self.eos, "pad_token_id": self.pad}
-        return {name: index for name, index in ids.items() if index is not None}
 
 
 def check_tokenizer(gguf: Gguf, folder: Path | None) -> None:
@@ -104,8 +89,8 @@ def check_rebuildable(gguf: Gguf) -> None:
         )
 
 
-def write_tokenizer(gguf: Gguf, folder: Path | None, target: Path) -> SpecialIds:
-    """Put the tokenizer's files into a model folder; the ids it gives a meaning."""
+def write_tokenizer(gguf: Gguf, folder: Path | None, target: Path) -> dict[str, Any]:
+    """Put the tokenizer's files into a model folder; the ids it gives a meaning, as config.json names them."""
     if folder is None:
         rebuild(gguf, target)
     else:
@@ -119,10 +104,11 @@ def write_tokenizer(gguf: Gguf, folder: Path | None, target: Path) -> SpecialIds
     return settle_special_ids(gguf, tokenizer, target)
 
 
-def settle_special_ids(gguf: Gguf, tokenizer: Any, target: Path) -> SpecialIds:
+def settle_special_ids(gguf: Gguf, tokenizer: Any, target: Path) -> dict[str, Any]:
     """The ids of the tokenizer; a pad that is missing or the end token gets a token of its own.
 
-    A mask made from pad would else hide the end of every reply.
+    A mask made from pad would else hide the end of every reply. The ends are several where a model has an end of a turn
+    beside the end of a text, its own first.
     """
     stated = [gguf.facts.get(f"tokenizer.ggml.{name}_token_id") for name in ("eos", "eot")]
     ends = list(dict.fromkeys(index for index in (tokenizer.eos_token_id, *stated) if index is not None))
@@ -138,7 +124,8 @@ def settle_special_ids(gguf: Gguf, tokenizer: Any, target: Path) -> SpecialIds:
     if tokenizer.eos_token_id is None:
         name_tokens(target, eos_token=tokenizer.convert_ids_to_tokens(ends[0]))
     bos = gguf.facts.get("tokenizer.ggml.bos_token_id") if tokenizer.bos_token_id is None else tokenizer.bos_token_id
-    return SpecialIds(bos=bos, eos=ends if len(ends) > 1 else ends[0], pad=pad)
+    ids = {"bos_token_id": bos, "eos_token_id": ends if len(ends) > 1 else ends[0], "pad_token_id": pad}
+    return {name: index for name, index in ids.items() if index is not None}
 
 
 def find_filler(tokenizer: Any, stated: Sequence[int | None], ends: Sequence[int]) -> int | None:
