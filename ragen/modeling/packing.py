@@ -8,6 +8,7 @@ sequence consists of (attention/packed.py).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -145,12 +146,17 @@ def shared_with_previous(sequences: Sequence[Sequence[int]], order: Sequence[int
 
 def num_shared(a: Sequence[int], b: Sequence[int]) -> int:
     """Number of leading tokens that two sequences can share."""
-    count = next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
+    count = num_equal(a, b)
     return count if count >= MIN_SHARED else 0
 
 
+def num_equal(a: Sequence[int], b: Sequence[int]) -> int:
+    """Number of leading tokens that are equal."""
+    return next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
+
+
 def micro_batches(
-    sequences: Sequence[Sequence[int]], *, max_samples: int | None = None, max_tokens: int | None = None
+    sequences: Sequence[Sequence[int]], *, max_samples: float = math.inf, max_tokens: float = math.inf
 ) -> list[list[int]]:
     """Indices in groups of at most `max_samples` sequences or `max_tokens` tokens, common beginnings together.
 
@@ -199,19 +205,14 @@ def _split(
     sizes: Sequence[int],
     sizes_in_group: Sequence[int],
     *,
-    max_samples: int | None,
-    max_tokens: int | None,
+    max_samples: float,
+    max_tokens: float,
 ) -> list[list[int]]:
     """Neighbours together; a sequence counts `sizes` tokens where it opens a group, and else `sizes_in_group`."""
     found: list[list[int]] = []
     num_tokens = 0
     for i, size, size_in_group in zip(order, sizes, sizes_in_group, strict=True):
-        is_full = not found
-        if found and max_samples is not None:
-            is_full = len(found[-1]) >= max_samples
-        if found and max_tokens is not None:
-            is_full = is_full or num_tokens + size_in_group > max_tokens
-        if is_full:
+        if not found or len(found[-1]) >= max_samples or num_tokens + size_in_group > max_tokens:
             found.append([])
             num_tokens = 0
         num_tokens += size_in_group if found[-1] else size
