@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping
+from dataclasses import KW_ONLY, dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import Any
@@ -45,26 +46,22 @@ Without a seed a reply cannot be repeated; without stop strings a reply is cut h
 REFUSED_PARAMETER = re.compile(r"unsupported|not support|unknown|unrecognized|not permitted|not allowed|extra", re.I)
 
 
+@dataclass(eq=False)
 class CallFailed(Exception):
     """One call did not bring a reply."""
 
-    def __init__(
-        self,
-        why: str,
-        *,
-        is_retryable: bool = False,
-        is_fatal: bool = False,
-        is_unreachable: bool = False,
-        wait_s: float = 0.0,
-    ) -> None:
-        super().__init__(why)
-        self.is_retryable = is_retryable
-        self.is_fatal = is_fatal
-        """It would meet every request alike."""
-        self.is_unreachable = is_unreachable
-        """No server was reached."""
-        self.wait_s = wait_s
-        """The pause the server asked for."""
+    why: str
+    _: KW_ONLY
+    is_retryable: bool = False
+    is_fatal: bool = False
+    """It would meet every request alike."""
+    is_unreachable: bool = False
+    """No server was reached."""
+    wait_s: float = 0.0
+    """The pause the server asked for."""
+
+    def __str__(self) -> str:
+        return self.why
 
 
 def refused_parameter(answer: HttpAnswer, body: Mapping[str, Any]) -> str | None:
