@@ -7,7 +7,6 @@ their own (`name-00001-of-00003.gguf`), each with a header and whole tensors. Bo
 from __future__ import annotations
 
 import hashlib
-import importlib.util
 import io
 import math
 import re
@@ -17,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ragen.errors import ConfigError, FileError, MissingExtra, install_command
+from ragen.errors import ConfigError, FileError, needing_extra
 
 if TYPE_CHECKING:
     from numpy import ndarray
@@ -265,12 +264,8 @@ def format_of(kind: int, file: Path) -> tuple[str, int, int]:
     """llama.cpp's name of a format of the file (Q4_K), and its numbers and bytes per block."""
     if kind in PLAIN_KINDS:
         return PLAIN_KINDS[kind]
-    if importlib.util.find_spec("gguf") is None:
-        raise MissingExtra(
-            f"{file} holds quantized weights, which the `gguf` package reads. Run: {install_command('models')}"
-        )
-    from gguf import GGML_QUANT_SIZES, GGMLQuantizationType
-
+    with needing_extra("models", f"{file} holds quantized weights, which the `gguf` package reads"):
+        from gguf import GGML_QUANT_SIZES, GGMLQuantizationType
     quantization = GGMLQuantizationType(kind)
     block_size, block_bytes = GGML_QUANT_SIZES[quantization]
     return quantization.name, block_size, block_bytes
