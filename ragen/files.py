@@ -16,8 +16,8 @@ from typing import Any
 
 from ragen.errors import ConfigError, FileError
 
-LONGEST_TEXT = 200
-"""Characters of a parser's message that are shown."""
+LONGEST_TEXT = 300
+"""Characters of a library's message that are shown."""
 DEEPEST = 2000
 """Levels of a YAML file that the C library is trusted with; brackets and the length of lines bound them."""
 LONGEST_HEADER = 10**8
@@ -68,7 +68,7 @@ def _parsed(path: Path, parse: Callable[[str], Any], kind: str, error_type: type
     try:
         return parse(text)
     except (error_type, ValueError, RecursionError) as error:
-        raise FileError(f"{path} is not {kind}: {_short(error)}. Was it cut, edited or overwritten?") from error
+        raise FileError(f"{path} is not {kind}: {in_one_line(error)}. Was it cut, edited or overwritten?") from error
 
 
 def _mapping(path: Path, content: Any, expected: str) -> dict[str, Any]:
@@ -194,5 +194,6 @@ def check_writable(folder: Path, key: str, *, num_bytes: int = 0, purpose: str =
         )
 
 
-def _short(error: Exception) -> str:
+def in_one_line(error: Exception) -> str:
+    """What a parser or another library said."""
     return " ".join(str(error).split())[:LONGEST_TEXT] or type(error).__name__

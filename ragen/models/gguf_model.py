@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ragen.errors import ConfigError, FileError
-from ragen.files import check_writable, write_json
+from ragen.files import check_writable, in_one_line, write_json
 from ragen.models.catalogue import PROVENANCE_FILE
 from ragen.models.folder import INDEX, check_folder, check_sizes
 from ragen.models.gguf_architectures import (
@@ -127,8 +127,7 @@ def check_tensors(plan: Plan) -> None:
             config = AutoConfig.for_model(**plan.config, pad_token_id=None, bos_token_id=None, eos_token_id=None)
             weights = AutoModelForCausalLM.from_config(config, trust_remote_code=False).state_dict()
     except Exception as error:  # whatever a library makes of these numbers
-        reason = " ".join(str(error).split())[:300]
-        raise FileError(f"{plan.gguf.name}: its facts do not make a model: {reason}") from error
+        raise FileError(f"{plan.gguf.name}: its facts do not make a model: {in_one_line(error)}") from error
     expected = {name: tuple(weight.shape) for name, weight in weights.items()}
     if plan.config["tie_word_embeddings"]:
         expected.pop("lm_head.weight", None)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ragen.errors import ConfigError, ModelUnavailable
-from ragen.files import read_object, write_json
+from ragen.files import in_one_line, read_object, write_json
 from ragen.models.folder import VOCABULARY_FILES
 from ragen.models.gguf_file import Gguf
 
@@ -152,8 +152,7 @@ def load(folder: Path) -> Any:
     try:
         return AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
     except Exception as error:  # whatever a library makes of a folder's content
-        reason = " ".join(str(error).split())[:300]
-        raise ModelUnavailable(f"The tokenizer of {folder} cannot be loaded: {reason}") from error
+        raise ModelUnavailable(f"The tokenizer of {folder} cannot be loaded: {in_one_line(error)}") from error
 
 
 def rebuild(gguf: Gguf, target: Path) -> None:
