@@ -97,21 +97,19 @@ def qwen_extras(facts: Facts) -> dict[str, Any]:
 
 
 def gemma2_extras(facts: Facts) -> dict[str, Any]:
-    num_layers = facts.needed("block_count")
     return gemma_extras(facts, large=46) | {
         "attn_logit_softcapping": facts("attn_logit_softcapping", 50.0),
         "final_logit_softcapping": facts("final_logit_softcapping", 30.0),
-        "layer_types": layer_types(num_layers, every=2),
+        "layer_types": layer_types(facts, every=2),
     }
 
 
 def gemma3_extras(facts: Facts) -> dict[str, Any]:
-    num_layers = facts.needed("block_count")
     rope = {"rope_type": "default", "rope_theta": facts("rope.freq_base_swa", 10_000.0)}
     return gemma_extras(facts, large=62) | {
         "attn_logit_softcapping": None,
         "final_logit_softcapping": facts("final_logit_softcapping"),
-        "layer_types": layer_types(num_layers, every=6),
+        "layer_types": layer_types(facts, every=6),
         "rope_parameters": {"sliding_attention": rope, "full_attention": rope_parameters(facts, default=1e6)},
     }
 
@@ -127,9 +125,10 @@ def gemma_extras(facts: Facts, *, large: int) -> dict[str, Any]:
     }
 
 
-def layer_types(num_layers: int, *, every: int) -> list[str]:
+def layer_types(facts: Facts, *, every: int) -> list[str]:
     """Each so many-th layer sees everything, the others a window."""
-    return ["full_attention" if (index + 1) % every == 0 else "sliding_attention" for index in range(num_layers)]
+    numbers = range(1, facts.needed("block_count") + 1)
+    return ["full_attention" if number % every == 0 else "sliding_attention" for number in numbers]
 
 
 def phi3_extras(facts: Facts) -> dict[str, Any]:
