@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Final
 
 from ragen.config.actor_rollout_ref import OptimConfig
 from ragen.config.bounds import Count, ZeroToOne
@@ -16,6 +16,8 @@ from ragen.config.strict import build_dataclass
 from ragen.errors import ConfigError
 
 SECTION = "sft."
+ROLE: Final = "actor"
+"""Folder of the model in a checkpoint."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
