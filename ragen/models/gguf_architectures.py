@@ -13,7 +13,7 @@ from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING, Any
 
 from ragen.errors import FileError
-from ragen.models.gguf_file import Gguf, bits_of
+from ragen.models.gguf_file import Gguf
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -293,6 +293,6 @@ def is_tied(gguf: Gguf) -> bool:
 
 
 def finer_copy(gguf: Gguf) -> str:
-    """Of two copies of a tied matrix the name of the one with more bits."""
+    """Of two copies of a tied matrix the name of the larger one, which has more bits."""
     names = [name for name in (EMBEDDING, HEAD) if name in gguf.tensors]
-    return max(names, key=lambda name: bits_of(gguf.tensors[name]))
+    return max(names, key=lambda name: gguf.tensors[name].num_bytes)

@@ -159,11 +159,6 @@ def numbers(content: bytes, tensor: GgufTensor, *, every: int = 1) -> ndarray:
     return dequantize(np.ascontiguousarray(rows), GGMLQuantizationType(tensor.kind))
 
 
-def bits_of(tensor: GgufTensor) -> float:
-    """Bits per number."""
-    return 8 * tensor.num_bytes / math.prod(tensor.shape)
-
-
 class Joined(io.RawIOBase):
     """Files read as one, one after the other."""
 
