@@ -39,13 +39,9 @@ def read_text(path: Path) -> str:
         raise FileError(f"{path} is not text (byte {error.start} is not UTF-8). Was it cut or overwritten?") from error
 
 
-def read_json(path: Path) -> Any:
-    return _parsed(path, json.loads, "JSON")
-
-
 def read_object(path: Path) -> dict[str, Any]:
     """A JSON file that holds an object."""
-    return _mapping(path, read_json(path), "a JSON object")
+    return _mapping(path, _parsed(path, json.loads, "JSON"), "a JSON object")
 
 
 def read_yaml(path: Path, part: Callable[[str], str] | None = None) -> dict[str, Any]:

@@ -183,8 +183,7 @@ class ApiEngine(Engine):
             why = f"gave no answer within {self.timeout_s:g} s. Raise timeout_s or lower max_concurrency"
             raise CallFailed(why, is_retryable=True) from error
         except TooLong as error:
-            why = f"sent more than {MAX_ANSWER_BYTES // 1_000_000} MB. Is it a chat endpoint?"
-            raise CallFailed(why) from error
+            raise CallFailed(f"sent more than {MAX_ANSWER_BYTES // 1_000_000} MB. Is it a chat endpoint?") from error
         except (OSError, http.client.HTTPException) as error:
             why = f"broke off its answer ({type(error).__name__}). Look into the server's log"
             raise CallFailed(why, is_retryable=True) from error
