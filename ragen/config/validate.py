@@ -63,10 +63,9 @@ def check_tags(config: Config) -> None:
         tags, n_groups = envs.env_configs.tags, envs.env_configs.n_groups
         for tag in tags:
             if tag not in config.custom_envs:
-                known = ", ".join(config.custom_envs)
                 raise ConfigError(
                     f"{key}.env_configs.tags: {tag!r} is not in custom_envs.{did_you_mean(tag, config.custom_envs)} "
-                    f"Choose from {known}, or add it to config/envs.yaml."
+                    f"Choose from {', '.join(config.custom_envs)}, or add it to config/envs.yaml."
                 )
         if len(tags) != len(n_groups):
             raise ConfigError(
