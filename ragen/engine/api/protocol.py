@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import KW_ONLY, dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
@@ -91,14 +92,12 @@ def status_failure(answer: HttpAnswer, mask: Mask) -> CallFailed:
 def complaint_of(body: bytes, mask: Mask, *, max_length: int = 300) -> str:
     """The server's own words: error.message where it keeps to the protocol, else the start of the page."""
     text = body.decode(errors="replace")
-    try:
+    with suppress(ValueError, RecursionError):
         complaint = json.loads(text)
         for name in ("error", "message", "detail"):
             if isinstance(complaint, dict) and name in complaint:
                 complaint = complaint[name]
         text = complaint if isinstance(complaint, str) else text
-    except (ValueError, RecursionError):
-        pass
     return clean(text, mask, max_length=max_length)
 
 
