@@ -82,10 +82,9 @@ def check_rebuildable(gguf: Gguf) -> None:
     """The vocabularies that can be rebuilt here are byte-level BPE, cut in a known way."""
     kind, cut = gguf.facts.get("tokenizer.ggml.model"), gguf.facts.get("tokenizer.ggml.pre")
     if kind != "gpt2" or cut not in PATTERNS:
-        known = ", ".join(PATTERNS)
         raise ConfigError(
             f"The tokenizer inside {gguf.name} ({kind}, {cut}) cannot be rebuilt exactly; only byte-level BPE of these "
-            f"kinds can: {known}. Give the original model's tokenizer folder: --tokenizer DIR."
+            f"kinds can: {', '.join(PATTERNS)}. Give the original model's tokenizer folder: --tokenizer DIR."
         )
 
 
