@@ -81,8 +81,7 @@ def open_gguf(files: Sequence[Path]) -> Gguf:
             raise FileError(f"{path} is {'a folder' if path.is_dir() else 'missing'}. Give the GGUF file.")
     are_split = len(paths) > 1 and all(_starts_as_gguf(path) for path in paths)
     found = [read_header(part) for part in (zip(paths) if are_split else [tuple(paths)])]
-    if are_split:
-        found.sort(key=lambda file: file.facts.get("split.no", -1))
+    found.sort(key=lambda file: file.facts.get("split.no", -1))
     check_split(found)
     tensors = {name: tensor for file in found for name, tensor in file.tensors.items()}
     stated = found[0].facts.get("split.tensors.count", len(tensors))
