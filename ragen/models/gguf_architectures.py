@@ -257,11 +257,6 @@ def llama3_factor(frequency: float, rope: Mapping[str, Any]) -> float:
     return 1 / ((1 - smooth) / factor + smooth)
 
 
-def hf_names(gguf: Gguf, architecture: Architecture) -> dict[str, str]:
-    """Each tensor of the file and its name in the Hugging Face model."""
-    return {name: hf_name(name, architecture, gguf.name) for name in gguf.tensors if name not in ROPE_TENSORS}
-
-
 def hf_name(name: str, architecture: Architecture, file: str) -> str:
     """blk.3.attn_q.weight -> model.layers.3.self_attn.q_proj.weight"""
     match = re.fullmatch(r"(?:blk\.(\d+)\.)?(\w+)\.(weight|bias)", name)

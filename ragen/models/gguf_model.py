@@ -17,10 +17,11 @@ from ragen.models.folder import INDEX, check_folder, check_sizes
 from ragen.models.gguf_architectures import (
     EMBEDDING,
     HEAD,
+    ROPE_TENSORS,
     Architecture,
     architecture_of,
     finer_copy,
-    hf_names,
+    hf_name,
     is_tied,
     model_config,
     part_of,
@@ -89,7 +90,7 @@ def check_target(target: Path) -> None:
 def make_plan(gguf: Gguf, *, tokenizer: Path | None) -> Plan:
     """Check all that a header tells: architecture, tensors, sizes, tokenizer."""
     architecture = architecture_of(gguf)
-    names = hf_names(gguf, architecture)
+    names = {name: hf_name(name, architecture, gguf.name) for name in gguf.tensors if name not in ROPE_TENSORS}
     check_tokenizer(gguf, tokenizer)
     tied = is_tied(gguf)
     if tied:
