@@ -32,7 +32,6 @@ COMMON_KEYS = (
     "ppo_mini_batch_size",
     "seed.train",
 )
-WIDTH = 110
 
 
 def help_of_keys() -> str:
@@ -42,7 +41,7 @@ def help_of_keys() -> str:
     for key in COMMON_KEYS:
         value, sentence = look_up(config, key)
         lines.append(f"  {key}={to_flow(value)}")
-        lines += textwrap.wrap(sentence, WIDTH, initial_indent=" " * 6, subsequent_indent=" " * 6)
+        lines += textwrap.wrap(sentence, 110, initial_indent=" " * 6, subsequent_indent=" " * 6)
     return "\n".join(lines)
 
 
