@@ -17,8 +17,8 @@ from typing import Any, TypeVar
 from ragen.errors import ConfigError, FileError, RagenError
 
 T = TypeVar("T")
-LONGEST_TEXT = 200
-"""Characters of a parser's message that are shown."""
+LONGEST_TEXT = 300
+"""Characters of a library's message that are shown."""
 DEEPEST = 2000
 """Levels of a YAML file that the C library is trusted with; brackets and the length of lines bound them."""
 LONGEST_HEADER = 10**8
@@ -40,13 +40,9 @@ def read_text(path: Path) -> str:
         raise FileError(f"{path} is not text (byte {error.start} is not UTF-8). Was it cut or overwritten?") from error
 
 
-def read_json(path: Path) -> Any:
-    return _parsed(path, json.loads, "JSON")
-
-
 def read_object(path: Path) -> dict[str, Any]:
     """A JSON file that holds an object."""
-    return _mapping(path, read_json(path), "a JSON object")
+    return _mapping(path, _parsed(path, json.loads, "JSON"), "a JSON object")
 
 
 def read_yaml(path: Path, part: Callable[[str], str] | None = None) -> dict[str, Any]:
@@ -69,7 +65,7 @@ def _parsed(path: Path, parse: Callable[[str], Any], kind: str, error_type: type
     try:
         return parse(text)
     except (error_type, ValueError, RecursionError) as error:
-        raise FileError(f"{path} is not {kind}: {_short(error)}. Was it cut, edited or overwritten?") from error
+        raise FileError(f"{path} is not {kind}: {in_one_line(error)}. Was it cut, edited or overwritten?") from error
 
 
 def _mapping(path: Path, content: Any, expected: str) -> dict[str, Any]:
@@ -102,6 +98,11 @@ def value_at(tree: Any, key: str, source: Path) -> Any:
             raise FileError(f"{source} has no key {key}. Was it written by something else?")
         tree = tree[name]
     return tree
+
+
+def write_json(path: Path, content: Mapping[str, Any]) -> None:
+    """A JSON object, for people to read."""
+    path.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
 def flatten(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
@@ -207,5 +208,6 @@ def check_writable(folder: Path, key: str, *, num_bytes: int = 0, purpose: str =
         )
 
 
-def _short(error: Exception) -> str:
+def in_one_line(error: Exception) -> str:
+    """What a parser or another library said."""
     return " ".join(str(error).split())[:LONGEST_TEXT] or type(error).__name__

@@ -43,9 +43,8 @@ def main(argv: Sequence[str] | None = None) -> None:
         for name, route in routes(address).items():
             for width in WIDTHS:
                 for theme in THEMES:
-                    print(
-                        take(browser, f"{address}#{route}", args.out / f"{name}_{width}_{theme}.png", width, 0, theme)
-                    )
+                    out = args.out / f"{name}_{width}_{theme}.png"
+                    print(take(browser, f"{address}#{route}", out, width, 0, theme))
 
 
 def take(browser: Any, address: str, out: Path, width: int, height: int, theme: str) -> Path:

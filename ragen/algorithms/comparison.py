@@ -17,10 +17,8 @@ from ragen.algorithms.statistics import Estimate, student_interval, t_expansion,
 
 ALPHA = 0.05
 """A difference is told from none where its corrected p is below this."""
-POWER = 0.8
-"""The chance that so many seeds find a difference of the size asked for."""
 POWER_Z = 0.841621
-"""80 % quantile of the normal distribution, for that power."""
+"""80 % quantile of the normal distribution: the chance that so many seeds find a difference of the size asked for."""
 MOST_SEEDS = 10_000
 """Beyond so many seeds nobody counts."""
 TINY = 1e-12
@@ -141,24 +139,22 @@ def area(steps: Sequence[int], values: Sequence[float]) -> float:
 # --- over several tasks
 
 
-def iqm(values: np.ndarray, axis: int | tuple[int, ...] | None = None) -> np.ndarray:
-    """The mean of the middle half, weights cut where a quarter ends within a value (Agarwal et al. 2021).
+def iqm(scores: np.ndarray) -> np.ndarray:
+    """The mean of the middle half of [..., tasks, seeds], weights cut where a quarter ends within a value.
 
-    [0, 1, 2, 9] -> 1.5
+    Agarwal et al. 2021. [0, 1, 2, 9] -> 1.5
     """
-    if isinstance(axis, tuple):
-        values, axis = values.reshape(*values.shape[: -len(axis)], -1), -1
-    values = np.sort(values, axis=axis)
-    count = values.size if axis is None else values.shape[axis]
+    values = np.sort(scores.reshape(*scores.shape[:-2], -1))
+    count = values.shape[-1]
     ends = np.arange(count + 1) / count
     weights = np.clip(np.minimum(ends[1:], 0.75) - np.maximum(ends[:-1], 0.25), 0, None) * 2
-    return np.sum(values * weights, axis=axis)
+    return np.sum(values * weights, axis=-1)
 
 
 def iqm_interval(scores: np.ndarray, *, num_draws: int = 2000, seed: int = 0) -> Estimate:
     """The interquartile mean of [tasks, seeds], with the percentile interval of a bootstrap within each task."""
     drawn = _redraw(scores[None], num_draws, np.random.default_rng(seed))[0]
-    low, high = np.quantile(iqm(drawn, axis=(-2, -1)), (0.025, 0.975))
+    low, high = np.quantile(iqm(drawn), (0.025, 0.975))
     return Estimate(float(iqm(scores)), float(low), float(high))
 
 
@@ -190,5 +186,5 @@ def iqm_coverage(num_tasks: int, num_seeds: int, *, num_repeats: int = 400, num_
     """The same of the bootstrap of the IQM, simulated with normal scores, where the truth is zero."""
     rng = np.random.default_rng(0)
     drawn = _redraw(rng.normal(size=(num_repeats, num_tasks, num_seeds)), num_draws, rng)
-    low, high = np.quantile(iqm(drawn, axis=(-2, -1)), (0.025, 0.975), axis=-1)
+    low, high = np.quantile(iqm(drawn), (0.025, 0.975), axis=-1)
     return float(np.mean((low <= 0) & (high >= 0)))

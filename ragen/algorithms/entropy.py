@@ -17,15 +17,6 @@ CHUNK_SIZE = 2048
 """Rows of logits held at once."""
 
 
-def logprobs_from_logits(logits: Tensor, targets: Tensor) -> Tensor:  # [..., vocab], [...] -> [...]
-    """log softmax(z)[target] = z[target] - logsumexp(z).
-
-    logits [0, 0], target 1 -> -.693
-    """
-    chosen = torch.gather(logits, -1, targets.unsqueeze(-1)).squeeze(-1)
-    return chosen - torch.logsumexp(logits, dim=-1)
-
-
 def head_logprobs(
     hidden: Tensor,  # [tokens, dim]
     head: Callable[[Tensor], Tensor],
@@ -39,6 +30,8 @@ def head_logprobs(
     `head` maps hidden states to logits (the model's output layer, an adapter included). The logits of `chunk_size`
     tokens exist at a time, in the forward pass and, recomputed, in the backward pass. Logits are divided by
     `temperature`, as when the tokens were sampled.
+
+    logits [0, 0], target 1 -> log-prob -.693, entropy .693
     """
 
     def chunk_logprobs(states: Tensor, chosen: Tensor) -> tuple[Tensor, Tensor]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from inspect import Parameter, signature
 from typing import Any
 
@@ -17,6 +19,7 @@ from ragen.config.estimators import KEY as ESTIMATOR_KEY
 from ragen.config.estimators import Need, declaration
 from ragen.config.extensions import refuse
 from ragen.config.strict import did_you_mean
+from ragen.errors import ConfigError
 
 OF_NEED: dict[str, Need] = {"values": "values", "turn_ids": "turns", "anchors": "turns", "step_returns": "turns"}
 """Field of AdvantageInputs -> the need that has it computed."""
@@ -28,16 +31,15 @@ MASK = torch.tensor([[1.0, 1.0, 0.0], [1.0, 1.0, 1.0], [1.0, 1.0, 1.0], [1.0, 0.
 def check_estimator(name: str) -> None:
     """Refuse an estimator that asks for what there is not, does not declare what it needs, or returns other shapes."""
     function, needs = estimator(name), declaration(name).needs
+    refused = partial(refuse, "estimators", name, ESTIMATOR_KEY)
     fields = AdvantageInputs.__dataclass_fields__
     for parameter in signature(function).parameters.values():
         if parameter.name not in fields and parameter.default is Parameter.empty and parameter.kind not in VARIADIC:
             hint = did_you_mean(parameter.name, fields)
-            why = f"its parameter {parameter.name} is no field of AdvantageInputs ({', '.join(fields)}).{hint}"
-            raise refuse("estimators", name, ESTIMATOR_KEY, why)
+            raise refused(f"its parameter {parameter.name} is no field of AdvantageInputs ({', '.join(fields)}).{hint}")
         need = OF_NEED.get(parameter.name)
         if need is not None and need not in needs:
-            why = f"it reads {parameter.name} and does not say so. Write @ragen.needs({need!r}) above it."
-            raise refuse("estimators", name, ESTIMATOR_KEY, why)
+            raise refused(f"it reads {parameter.name} and does not say so. Write @ragen.needs({need!r}) above it.")
     inputs = AdvantageInputs(
         token_rewards=torch.tensor([[0.0, 1.0, 0.0], [0.0, 0.0, 0.5], [0.0, 0.0, 0.0], [2.0, 0.0, 0.0]]),
         mask=MASK,
@@ -50,12 +52,9 @@ def check_estimator(name: str) -> None:
         anchors=torch.zeros(4, 1, dtype=torch.long) if "turns" in needs else None,
         step_returns=torch.tensor([[1.0], [0.5], [0.0], [2.0]]) if "turns" in needs else None,
     )
-    try:
-        found = compute_advantages(name, inputs)
-    except Exception as error:
-        raise refuse("estimators", name, ESTIMATOR_KEY, _failed(error)) from error
+    found = _tried(refused, lambda: compute_advantages(name, inputs))
     if not (isinstance(found, tuple) and len(found) == 2 and all(map(_is_per_token, found))):
-        raise refuse("estimators", name, ESTIMATOR_KEY, f"on a batch of shape (4, 3) it returned {_shapes(found)}.")
+        raise refused(f"on a batch of shape (4, 3) it returned {_shapes(found)}.")
 
 
 def check_policy_loss(name: str) -> None:
@@ -70,27 +69,30 @@ def check_policy_loss(name: str) -> None:
         clip_high=0.28,
         clip_c=3.0,
     )
-    try:
-        found: Any = policy_loss(name)(inputs)
-    except Exception as error:
-        raise refuse("losses", name, LOSS_KEY, _failed(error)) from error
+    refused = partial(refuse, "losses", name, LOSS_KEY)
+    found = _tried(refused, lambda: policy_loss(name)(inputs))
     is_pair = isinstance(found, tuple) and len(found) == 2 and isinstance(found[1], dict)
     if not (is_pair and all(map(_is_per_token, (found[0], *found[1].values())))):
-        raise refuse("losses", name, LOSS_KEY, f"on a batch of shape (4, 3) it returned {_shapes(found)}.")
+        raise refused(f"on a batch of shape (4, 3) it returned {_shapes(found)}.")
     if not found[0].requires_grad:
-        raise refuse("losses", name, LOSS_KEY, "no gradient flows from it to `logprobs`.")
+        raise refused("no gradient flows from it to `logprobs`.")
 
 
 def check_strategy(name: str, settings: FilterSettings) -> None:
     """Refuse a strategy that cannot be called, or that chooses no groups of those there are."""
-    try:
-        chosen = strategy(name)([0.5, 1.0, 2.0], settings, num_groups=3)
-    except Exception as error:
-        raise refuse("filters", name, STRATEGY_KEY, _failed(error)) from error
+    refused = partial(refuse, "filters", name, STRATEGY_KEY)
+    chosen = _tried(refused, lambda: strategy(name)([0.5, 1.0, 2.0], settings, num_groups=3))
     checked_indices(chosen, 3, name)
 
 
 VARIADIC = (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)
+
+
+def _tried(refused: Callable[[str], ConfigError], call: Callable[[], Any]) -> Any:
+    try:
+        return call()
+    except Exception as error:
+        raise refused(f"it failed on a small batch with {type(error).__name__}: {error}.") from error
 
 
 def _is_per_token(found: Any) -> bool:
@@ -108,7 +110,3 @@ def _shapes(found: Any) -> str:
     if isinstance(found, dict):
         return f"{{{', '.join(f'{key}: {_shapes(value)}' for key, value in found.items())}}}"
     return type(found).__name__
-
-
-def _failed(error: Exception) -> str:
-    return f"it failed on a small batch with {type(error).__name__}: {error}."

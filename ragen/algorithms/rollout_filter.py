@@ -21,8 +21,6 @@ from ragen.algorithms.filter_strategies import ZERO, FilterSettings, deviation, 
 from ragen.errors import RagenError
 from ragen.types import Episode, Group, Metrics
 
-__all__ = ["BUCKET_MODES", "METRICS", "FilterResult", "FilterSettings", "RolloutFilter", "deviation"]
-
 
 @dataclass(frozen=True, slots=True)
 class Metric:
@@ -162,10 +160,7 @@ def fixed_rv_buckets(stds: Mapping[int, float], num_buckets: int) -> dict[str, l
 
     {7: 0.1, 8: 5.0, 9: 0.2} -> {"bucket_1": [7, 9], "bucket_6": [8]}
     """
-    buckets = {f"bucket_{number}": [] for number in range(1, len(FIXED_EDGES) + 1)}
-    for group in sorted(stds):
-        buckets[f"bucket_{bisect_right(FIXED_EDGES, stds[group])}"].append(group)
-    return {name: groups for name, groups in buckets.items() if groups}
+    return _numbered(stds, lambda std: bisect_right(FIXED_EDGES, std))
 
 
 def range_buckets(means: Mapping[int, float], num_buckets: int) -> dict[str, list[int]]:
@@ -176,12 +171,14 @@ def range_buckets(means: Mapping[int, float], num_buckets: int) -> dict[str, lis
     """
     low, high = min(means.values(), default=0.0), max(means.values(), default=0.0)
     width = (high - low) / num_buckets or 1.0
-    buckets: dict[str, list[int]] = {f"bucket_{number}": [] for number in range(1, num_buckets + 1)}
-    for group in sorted(means):
-        # The slack keeps a mean that lies on an edge on one side of it, however it was rounded.
-        index = min(num_buckets - 1, int((means[group] - low) / width + EDGE_SLACK))
-        buckets[f"bucket_{index + 1}"].append(group)
-    return {name: groups for name, groups in buckets.items() if groups}
+    # The slack keeps a mean that lies on an edge on one side of it, however it was rounded.
+    return _numbered(means, lambda mean: min(num_buckets, 1 + int((mean - low) / width + EDGE_SLACK)))
+
+
+def _numbered(values: Mapping[int, float], number_of: Callable[[float], int]) -> dict[str, list[int]]:
+    """The groups of each bucket that has some, by the number of the bucket that a group's value belongs to."""
+    numbers = {group: number_of(values[group]) for group in sorted(values)}
+    return {f"bucket_{n}": [group for group in numbers if numbers[group] == n] for n in sorted({*numbers.values()})}
 
 
 class BucketMode(NamedTuple):

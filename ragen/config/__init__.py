@@ -10,25 +10,7 @@ One more key: a field with a sentence (and a bound) in its dataclass, its value 
 contradicts others, a check in validate.py with a row in tests/config/test_validate.py.
 """
 
-from ragen.config.load import (
-    CONFIG_DIR,
-    argument_parser,
-    build_config,
-    config_from_args,
-    load_config,
-    to_dict,
-)
-from ragen.config.schema import Config, EnvTag
-from ragen.config.strict import build_dataclass
+from ragen.config.load import argument_parser, build_config, config_from_args, load_config
+from ragen.config.schema import Config
 
-__all__ = [
-    "CONFIG_DIR",
-    "Config",
-    "EnvTag",
-    "argument_parser",
-    "build_config",
-    "build_dataclass",
-    "config_from_args",
-    "load_config",
-    "to_dict",
-]
+__all__ = ["Config", "argument_parser", "build_config", "config_from_args", "load_config"]

@@ -1,25 +1,16 @@
 """What a value must be besides its type, and how else it may be spelled.
 
 A bound stands at its field, `Annotated[int, "One sentence.", Bound(...)]`, or in a type of its own where many fields
-share it, `Annotated[Count, "One sentence."]`.
+share it, `Annotated[Count, "One sentence."]`. Any other note with a method `check(value, path)` judges the value, too.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Annotated, Any, Protocol, runtime_checkable
+from typing import Annotated, Any
 
 from ragen.errors import ConfigError
 
 LARGEST_COUNT = 10**9
-
-
-@runtime_checkable
-class Condition(Protocol):
-    """What a field's note must be able to do to judge its value."""
-
-    def check(self, value: Any, path: str) -> None:
-        """Raise a ConfigError where the value of the key `path` is refused."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

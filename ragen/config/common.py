@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Sequence
+from operator import attrgetter
 from typing import Any
 
 from ragen.config.load import load_config
@@ -34,21 +34,19 @@ COMMON_KEYS = (
 )
 
 
-def help_of_keys(keys: Sequence[str] = COMMON_KEYS, *, width: int = 110) -> str:
+def help_of_keys() -> str:
     """Two lines per key: with its value in base, and what it means."""
     config = load_config("base")
     lines = ["keys that are changed most, with the values of base (all of them: ragen config):"]
-    for key in keys:
+    for key in COMMON_KEYS:
         value, sentence = look_up(config, key)
         lines.append(f"  {key}={to_flow(value)}")
-        lines += textwrap.wrap(sentence, width, initial_indent=" " * 6, subsequent_indent=" " * 6)
+        lines += textwrap.wrap(sentence, 110, initial_indent=" " * 6, subsequent_indent=" " * 6)
     return "\n".join(lines)
 
 
 def look_up(config: Config, key: str) -> tuple[Any, str]:
     """The value of a key and its sentence."""
-    *parents, name = key.split(".")
-    node: Any = config
-    for parent in parents:
-        node = getattr(node, parent)
+    parent, _, name = key.rpartition(".")
+    node = attrgetter(parent)(config) if parent else config
     return getattr(node, name), sentences(type(node))[name]

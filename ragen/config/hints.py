@@ -31,7 +31,7 @@ ABSENT_KEYS = {
 def explain_unknown_override(override: str, known: Mapping[str, Any]) -> None:
     """Raise a ConfigError if the override changes a key that the tree `known` does not have."""
     key = override.partition("=")[0].lstrip("~").strip()
-    if key.startswith("+") or has_key(known, key):
+    if key.startswith("+") or key in list_paths(known):
         return
     last = key.rsplit(".", 1)[-1]
     if last in ABSENT_KEYS:
@@ -57,19 +57,11 @@ def suggest(key: str, known: Mapping[str, Any]) -> str:
     return f" Did you mean {match}?" if match else ""
 
 
-def has_key(tree: Any, key: str) -> bool:
-    for name in key.split("."):
-        if not isinstance(tree, Mapping) or name not in tree:
-            return False
-        tree = tree[name]
-    return True
-
-
 def list_paths(tree: Mapping[str, Any], prefix: str = "") -> list[str]:
     """All dotted keys, parents before children."""
     paths = []
     for name, value in tree.items():
-        paths.append(prefix + name)
+        paths.append(f"{prefix}{name}")
         if isinstance(value, Mapping):
             paths += list_paths(value, f"{prefix}{name}.")
     return paths

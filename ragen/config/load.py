@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ragen.config.hints import explain_unknown_override, has_key
+from ragen.config.hints import explain_unknown_override, list_paths
 from ragen.config.schema import Config
 from ragen.config.strict import build_dataclass, did_you_mean, shorten
 from ragen.config.validate import validate
@@ -42,7 +42,8 @@ def load_run_config(overrides: Sequence[str], run: str | Path) -> Config:
 def compose_run(overrides: Sequence[str], run: str | Path) -> dict[str, Any]:
     """The tree of a run directory, like `compose`; overrides may also set keys that its version did not have."""
     absent, stored = unwritten(), compose("config", (), run)
-    words = [word if _is_known(word, stored) or not _is_known(word, absent) else f"+{word}" for word in overrides]
+    added = {*list_paths(absent)} - {*list_paths(stored)}
+    words = [f"+{word}" if word.partition("=")[0].strip() in added else word for word in overrides]
     return _filled(compose("config", words, run) if words else stored, absent)
 
 
@@ -153,10 +154,6 @@ def check_syntax(overrides: Sequence[str]) -> None:
             raise ConfigError(
                 f"{key}: the value {value!r} holds a comma. A text is written {quoted}, a list {key}=[{value}]"
             )
-
-
-def _is_known(override: str, tree: Mapping[str, Any]) -> bool:
-    return has_key(tree, override.partition("=")[0].strip())
 
 
 def _filled(data: Mapping[str, Any], base: Mapping[str, Any]) -> dict[str, Any]:

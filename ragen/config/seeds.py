@@ -21,7 +21,10 @@ def repeat_seed(seed: int | None, number: int, key: str) -> int:
 
 def training_levels(config: Config, seed: int) -> range:
     """The levels of a whole run, or more: what es_manager.train.levels may play, and refill."""
-    return range(seed, seed + _num_training_levels(config))
+    train, last_step = config.es_manager.train, config.trainer.total_training_steps
+    num_played, num_kept = fresh_seed(train, 0, last_step + 1), renewal_seed(train, 0)
+    # A group that is played renews one level at most.
+    return range(seed, seed + {"fresh": num_played, "pool": num_kept, "pass_rate": num_kept + num_played}[train.levels])
 
 
 def fresh_seed(train: TrainSetConfig, seed: int, step: int, attempt: int = 0) -> int:
@@ -37,14 +40,6 @@ def pool_seed(train: TrainSetConfig, seed: int, tag: str) -> int:
 def renewal_seed(train: TrainSetConfig, seed: int) -> int:
     """The level that is the first to replace another one."""
     return seed + len(set(train.env_configs.tags)) * train.level_pool.size
-
-
-def _num_training_levels(config: Config) -> int:
-    train, last_step = config.es_manager.train, config.trainer.total_training_steps
-    num_played = fresh_seed(train, 0, last_step + 1)
-    num_kept = renewal_seed(train, 0)
-    # A group that is played renews one level at most.
-    return {"fresh": num_played, "pool": num_kept, "pass_rate": num_kept + num_played}[train.levels]
 
 
 def validation_levels(config: Config) -> range:

@@ -7,7 +7,7 @@ import types
 from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from ragen.config.bounds import Condition, Spelling
+from ragen.config.bounds import Spelling
 from ragen.errors import ConfigError
 
 T = TypeVar("T")
@@ -59,7 +59,7 @@ def build_value(annotation: Any, value: Any, path: str) -> Any:
             value = note.read(value) if isinstance(note, Spelling) else value
         built = build_value(args[0], value, path)
         for note in args[1:]:
-            if isinstance(note, Condition):
+            if hasattr(note, "check"):  # bounds.Bound, extensions.Choice
                 note.check(built, path)
         return built
     if origin is Literal:

@@ -1,7 +1,7 @@
 """Checks between keys, done once at start. Each message names the key, its value and the way out."""
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from operator import attrgetter
 
 from ragen.config.bounds import Bound
@@ -26,8 +26,19 @@ FILTER_VALUES = {
 
 def validate(config: Config) -> None:
     """Raise a ConfigError if values contradict each other; each by itself was checked when the Config was built."""
-    for check in CHECKS:
-        check(config)
+    check_num_episodes(config)
+    check_tags(config)
+    check_level_pool(config)
+    check_tag_table(config)
+    check_gpus(config)
+    check_filter(config)
+    check_lengths(config)
+    check_algorithm(config)
+    check_log_probs(config)
+    check_context_window(config)
+    check_resume(config)
+    check_checkpoints(config)
+    check_gradient_analysis(config)
     if config.algorithm.adv_estimator in ESTIMATORS:  # else known once loaded: ragen/trainer/starting/own_parts.py
         check_needs(config)
 
@@ -52,10 +63,9 @@ def check_tags(config: Config) -> None:
         tags, n_groups = envs.env_configs.tags, envs.env_configs.n_groups
         for tag in tags:
             if tag not in config.custom_envs:
-                known = ", ".join(config.custom_envs)
                 raise ConfigError(
                     f"{key}.env_configs.tags: {tag!r} is not in custom_envs.{did_you_mean(tag, config.custom_envs)} "
-                    f"Choose from {known}, or add it to config/envs.yaml."
+                    f"Choose from {', '.join(config.custom_envs)}, or add it to config/envs.yaml."
                 )
         if len(tags) != len(n_groups):
             raise ConfigError(
@@ -256,20 +266,3 @@ def check_gradient_analysis(config: Config) -> None:
 def env_sets(config: Config) -> Iterator[tuple[str, EnvSetConfig]]:
     yield "es_manager.train", config.es_manager.train
     yield "es_manager.val", config.es_manager.val
-
-
-CHECKS: tuple[Callable[[Config], None], ...] = (
-    check_num_episodes,
-    check_tags,
-    check_level_pool,
-    check_tag_table,
-    check_gpus,
-    check_filter,
-    check_lengths,
-    check_algorithm,
-    check_log_probs,
-    check_context_window,
-    check_resume,
-    check_checkpoints,
-    check_gradient_analysis,
-)

@@ -48,9 +48,8 @@ class ScriptedEngine(Engine):
             if self.tokenizer is None:
                 return Completion(session=request.session, text=reply, stop_reason=StopReason.STOP_STRING)
             reply = self.tokenizer.encode(reply, add_special_tokens=False) + list(params.stop_token_ids[:1])
-        is_cut = len(reply) > params.max_tokens
         token_ids = list(reply[: params.max_tokens])
-        if is_cut:
+        if len(reply) > params.max_tokens:
             stop_reason = StopReason.LENGTH
         elif token_ids and token_ids[-1] in params.stop_token_ids:
             stop_reason = StopReason.STOP_TOKEN

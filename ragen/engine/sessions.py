@@ -169,17 +169,14 @@ class SessionEngine(Engine):
 
 def by_new_prompt(admitted: Sequence[Session]) -> list[Group]:
     """Sessions without any cache that have the same prompt follow the first of them; all others are alone."""
-    groups: list[Group] = []
-    first: dict[tuple[int, ...], Group] = {}
+    groups: dict[int | tuple[int, ...], Group] = {}
     for session in admitted:
-        group = Group(session)
-        if not session.cached:
-            found = first.setdefault(tuple(session.request.prompt_ids), group)
-            if found is not group:
-                found.followers.append(session)
-                continue
-        groups.append(group)
-    return groups
+        key = session.name if session.cached else tuple(session.request.prompt_ids)
+        if key in groups:
+            groups[key].followers.append(session)
+        else:
+            groups[key] = Group(session)
+    return list(groups.values())
 
 
 def common_prefix(cached: list[int], prompt: list[int]) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -14,9 +15,11 @@ class StopRules:
 
     def __init__(self, tokenizer: Any, *, vocab: int = 0) -> None:
         self.tokenizer, self.vocab = tokenizer, vocab
-        self._enders: dict[tuple[str, ...], set[int]] = {}
-        self._texts: dict[int, str] = {}
-        self._pairs: dict[tuple[int, int, tuple[str, ...]], bool] = {}
+        self.tokens_that_can_end = cache(self._tokens_that_can_end)
+        """Tokens that hold the last character of one of some stop strings; only after these is text looked at."""
+        self._text = cache(lambda token: tokenizer.decode([token]))
+        """A token decoded alone."""
+        self._can_complete = cache(lambda before, last, ends: can_complete(self._text(before), self._text(last), ends))
         self._indices: dict[tuple[tuple[int, ...], tuple[str, ...]], int] = {}
         self._can_end = np.zeros((0, vocab), dtype=bool)
 
@@ -61,28 +64,14 @@ class StopRules:
         *before, token = last_two
         if token not in self.tokens_that_can_end(stop_strings):
             return False
-        if not before:
-            return True
-        key = (before[0], token, stop_strings)
-        if key not in self._pairs:
-            self._pairs[key] = can_complete(self._text(before[0]), self._text(token), stop_strings)
-        return self._pairs[key]
+        return not before or self._can_complete(before[0], token, stop_strings)
 
-    def _text(self, token: int) -> str:
-        """The token decoded alone."""
-        if token not in self._texts:
-            self._texts[token] = self.tokenizer.decode([token])
-        return self._texts[token]
-
-    def tokens_that_can_end(self, stop_strings: tuple[str, ...]) -> set[int]:
-        """Tokens that hold the last character of a stop string; only after these is text looked at."""
+    def _tokens_that_can_end(self, stop_strings: tuple[str, ...]) -> set[int]:
         if not stop_strings:
             return set()
-        if stop_strings not in self._enders:
-            last = {s[-1] for s in stop_strings}
-            texts = self.tokenizer.batch_decode([[i] for i in range(len(self.tokenizer))])
-            self._enders[stop_strings] = {i for i, text in enumerate(texts) if last & set(text) or "\ufffd" in text}
-        return self._enders[stop_strings]
+        last = {s[-1] for s in stop_strings}
+        texts = self.tokenizer.batch_decode([[i] for i in range(len(self.tokenizer))])
+        return {i for i, text in enumerate(texts) if last & set(text) or "\ufffd" in text}
 
 
 def can_complete(before: str, last: str, stop_strings: tuple[str, ...]) -> bool:

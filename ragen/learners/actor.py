@@ -14,11 +14,10 @@ from ragen.algorithms.kl import full_kl, token_kl
 from ragen.algorithms.losses import PolicyInputs, policy_loss
 from ragen.config.actor_rollout_ref import ActorConfig
 from ragen.learners.batch import Batch
-from ragen.learners.learner import Learner, scatter, score_batch
+from ragen.learners.learner import Learner, scatter, score_batch, scored
 from ragen.learners.reference import Reference
 from ragen.modeling.attention.packed import packed_attention
 from ragen.modeling.fused_layers import fusable_head
-from ragen.modeling.load import to_device
 from ragen.modeling.model import hidden_states, logits_of
 from ragen.modeling.packing import Packing
 from ragen.modeling.rows import take_rows
@@ -92,12 +91,7 @@ class Actor(Learner):
 
     def terms(self, batch: Batch, packing: Packing) -> tuple[dict[str, Tensor], dict[str, float]]:
         """The parts of the loss, with their weights and signs: task, entropy and kl."""
-        config, device = self.config, packing.ids.device
-
-        def on_device(tensor: Tensor | None) -> Tensor:
-            assert tensor is not None, "the batch was not scored"
-            return to_device(tensor, device)
-
+        config, on_device = self.config, partial(scored, device=packing.ids.device)
         hidden = sampled_hidden(self.model, packing)
         flat_logprobs, flat_entropies = sampled_logprobs(
             self.model, hidden, packing.targets, temperature=self.temperature, chunk_size=self.chunk_size

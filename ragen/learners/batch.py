@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, fields, replace
 
 import torch
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
 from ragen.modeling.packing import Packings
 from ragen.types import Sample
@@ -90,17 +91,11 @@ class Batch:
 
 def make_batch(samples: Sequence[Sample], reward_stds: dict[int, float]) -> Batch:
     """A batch from samples; `reward_stds` holds the standard deviation of each group's scores."""
-    width = max(len(sample.input_ids) for sample in samples)
-    shape = (len(samples), width)
-    mask, logprobs, entropies, scores, turn_ends = (torch.zeros(shape) for _ in range(5))
+    mask = _padded([sample.loss_mask for sample in samples])
+    scores, turn_ends = torch.zeros_like(mask), torch.zeros_like(mask)
     has_entropies = all(sample.entropies for sample in samples)
     episode_ids: dict[tuple[int, int], int] = {}
     for row, sample in enumerate(samples):
-        length = len(sample.input_ids)
-        mask[row, :length] = torch.tensor(sample.loss_mask, dtype=torch.float32)
-        logprobs[row, :length] = torch.tensor(sample.logprobs, dtype=torch.float32)
-        if has_entropies:
-            entropies[row, :length] = torch.tensor(sample.entropies, dtype=torch.float32)
         for (_, end), score in zip(sample.turn_spans, sample.turn_scores, strict=True):
             scores[row, end - 1] = score
             turn_ends[row, end - 1] = 1.0
@@ -108,11 +103,15 @@ def make_batch(samples: Sequence[Sample], reward_stds: dict[int, float]) -> Batc
     return Batch(
         ids=[sample.input_ids for sample in samples],
         mask=mask,
-        engine_logprobs=logprobs,
-        engine_entropies=entropies if has_entropies else None,
+        engine_logprobs=_padded([sample.logprobs for sample in samples]),
+        engine_entropies=_padded([sample.entropies for sample in samples]) if has_entropies else None,
         scores=scores,
         turn_ends=turn_ends,
         groups=torch.tensor([sample.group_id for sample in samples]),
         episodes=torch.tensor([episode_ids[sample.group_id, sample.member] for sample in samples]),
         reward_std=torch.tensor([reward_stds.get(sample.group_id, 0.0) for sample in samples]),
     )
+
+
+def _padded(rows: Sequence[Sequence[float]]) -> Tensor:  # [batch, seq]
+    return pad_sequence([torch.tensor(row, dtype=torch.float32) for row in rows], batch_first=True)

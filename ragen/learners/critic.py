@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from torch import Tensor
@@ -9,8 +10,7 @@ from torch import Tensor
 from ragen.algorithms.losses import value_loss
 from ragen.config.actor_rollout_ref import CriticConfig
 from ragen.learners.batch import Batch
-from ragen.learners.learner import Learner, scatter, score_batch
-from ragen.modeling.load import to_device
+from ragen.learners.learner import Learner, scatter, score_batch, scored
 from ragen.modeling.packing import Packing
 from ragen.modeling.rows import take_rows
 from ragen.tracking.names import CRITIC, with_prefix
@@ -45,14 +45,11 @@ class Critic(Learner):
 
     def loss(self, batch: Batch, packing: Packing) -> tuple[Tensor, dict[str, float]]:
         """The micro batch's share of the value loss."""
-        assert batch.values is not None and batch.returns is not None, "the batch was not scored"
-        assert batch.weights is not None and batch.mean_weights is not None
-        mask, weights, mean_weights, old, returns = (
-            to_device(tensor, packing.ids.device)
-            for tensor in (batch.mask, batch.weights, batch.mean_weights, batch.values, batch.returns)
-        )
+        on_device = partial(scored, device=packing.ids.device)
+        mask, weights, mean_weights = map(on_device, (batch.mask, batch.weights, batch.mean_weights))
         values = scatter(sampled_values(self.model, packing), mask)
-        token_loss, token_metrics = value_loss(values, old, returns, cliprange=self.config.cliprange_value)
+        old_values, returns = on_device(batch.values), on_device(batch.returns)
+        token_loss, token_metrics = value_loss(values, old_values, returns, cliprange=self.config.cliprange_value)
         loss = (token_loss * weights).sum()
         metrics = {name: (value * mean_weights).sum().item() for name, value in token_metrics.items()}
         return loss, metrics | {"vf_loss": loss.item()}

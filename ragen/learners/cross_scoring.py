@@ -19,7 +19,7 @@ from torch import Tensor
 
 from ragen.learners.actor import sampled_hidden, sampled_logprobs
 from ragen.modeling.attention.packed import packed_attention
-from ragen.modeling.packing import Packing, by_beginning, by_length, lay_out, num_shared, within_bounds
+from ragen.modeling.packing import Packing, by_beginning, by_length, lay_out, num_equal, num_shared, within_bounds
 from ragen.modeling.team import SOLO
 
 MAX_TOKENS = 16384
@@ -90,7 +90,7 @@ def pack_pairs(rows: Sequence[Ids], columns: Sequence[Ids], device: torch.device
     What continuations share is found once for all prompts.
     """
     inner = by_beginning(rows)
-    common = [_common(rows[a], rows[b]) for a, b in pairwise(inner)]
+    common = [num_equal(rows[a], rows[b]) for a, b in pairwise(inner)]
     order: list[int] = []
     counts: list[int] = []
     for number, prompt in enumerate(columns):
@@ -102,11 +102,6 @@ def pack_pairs(rows: Sequence[Ids], columns: Sequence[Ids], device: torch.device
     position = torch.arange(int(ends.max()))
     mask = (position >= starts[:, None]) & (position < ends[:, None])
     return lay_out(sequences, device, order=order, counts=counts, mask=mask)
-
-
-def _common(a: Ids, b: Ids) -> int:
-    """Number of leading tokens that are equal."""
-    return next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
 
 
 @contextmanager

@@ -19,6 +19,7 @@ from ragen.learners.batch import Batch
 from ragen.learners.optimizer import Optimizer
 from ragen.learners.saved import OPTIMIZER_FILE, Saved
 from ragen.modeling.finite import describe, non_finite, save_tensors
+from ragen.modeling.load import to_device
 from ragen.modeling.lora import adapter_state, has_adapter, merged_state, plain_state
 from ragen.modeling.packing import Packing, micro_batches, within_bounds
 from ragen.modeling.passes import passes
@@ -249,6 +250,12 @@ def score_batch(
             for result, flat in zip(results, scores, strict=True):
                 result[torch.tensor(each.indices), : each.mask.shape[1]] = scatter(flat.float().cpu(), each.mask)
     return team.sum_tensors(results)
+
+
+def scored(tensor: Tensor | None, device: torch.device) -> Tensor:
+    """A part of a scored batch, where the model computes."""
+    assert tensor is not None, "the batch was not scored"
+    return to_device(tensor, device)
 
 
 def scatter(flat: Tensor, mask: Tensor) -> Tensor:

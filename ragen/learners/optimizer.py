@@ -76,6 +76,7 @@ class Optimizer:
     def learning_rate(self, training_step: int) -> float:
         return learning_rate(self.config, training_step, self.total_steps)
 
+    @torch.no_grad()
     def step(self, training_step: int) -> float:
         """One update; returns the gradient norm before clipping. A norm that is not finite skips the update."""
         norm = gathered(nn.utils.clip_grad_norm_(self.masters.values(), self.grad_clip)).item()
@@ -83,7 +84,9 @@ class Optimizer:
             for group in self.adam.param_groups:
                 group["lr"] = self.learning_rate(training_step)
             self.adam.step()
-            self.write_back()
+            for name, weight in self.weights.items():
+                if self.masters[name] is not weight:
+                    weight.copy_(self.masters[name])  # which rounds
         self.clear()
         return norm
 
@@ -95,13 +98,6 @@ class Optimizer:
     def clear(self) -> None:
         """Drop the gradients."""
         self.adam.zero_grad(set_to_none=True)
-
-    @torch.no_grad()
-    def write_back(self) -> None:
-        """Round the master weights into the weights."""
-        for name, weight in self.weights.items():
-            if self.masters[name] is not weight:
-                weight.copy_(self.masters[name])
 
     def state(self, *, with_masters: bool = False) -> dict[str, Tensor]:
         """Moments, step counts and master weights by name, for a safetensors file.

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ragen.errors import ModelUnavailable
-from ragen.files import read_object, read_tensor_header
+from ragen.files import read_object
 
 VALUE_HEADS = ("score.", "classifier.")
 OLD_HEAD = ("lm_head.",)
@@ -200,14 +200,6 @@ def _reason(error: Exception) -> str:
     """What a library said, in one line."""
     text = " ".join(str(error).split())
     return f"{type(error).__name__}: {text[:LONGEST_REASON]}"
-
-
-def read_tensors(path: Path) -> dict[str, Tensor]:
-    """The tensors of a safetensors file, which is checked to be complete first."""
-    from safetensors.torch import load_file
-
-    read_tensor_header(path)
-    return load_file(path)
 
 
 def prepare_for_training(model: Any) -> None:

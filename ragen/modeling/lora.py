@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from ragen.config.schema import LoraConfig
 from ragen.config.strict import did_you_mean
 from ragen.errors import ConfigError, FileError, needing_extra
-from ragen.modeling.load import read_tensors
+from ragen.files import read_tensor_header
 
 ADAPTER_FILE = "adapter.safetensors"
 
@@ -116,7 +116,8 @@ def save_adapter(model: Any, folder: Path) -> None:
 def load_adapter(model: Any, folder: Path) -> None:
     """The inverse of `save_adapter`."""
     path = folder / ADAPTER_FILE
-    tensors = read_tensors(path)
+    read_tensor_header(path)  # says so where the file is cut
+    tensors = load_file(path)
     for name, weight in model.named_parameters():
         if weight.requires_grad:
             if name not in tensors or tensors[name].shape != weight.shape:

@@ -8,6 +8,7 @@ sequence consists of (attention/packed.py).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -145,12 +146,17 @@ def shared_with_previous(sequences: Sequence[Sequence[int]], order: Sequence[int
 
 def num_shared(a: Sequence[int], b: Sequence[int]) -> int:
     """Number of leading tokens that two sequences can share."""
-    count = next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
+    count = num_equal(a, b)
     return count if count >= MIN_SHARED else 0
 
 
+def num_equal(a: Sequence[int], b: Sequence[int]) -> int:
+    """Number of leading tokens that are equal."""
+    return next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
+
+
 def micro_batches(
-    sequences: Sequence[Sequence[int]], *, max_samples: int | None = None, max_tokens: int | None = None
+    sequences: Sequence[Sequence[int]], *, max_samples: float = math.inf, max_tokens: float = math.inf
 ) -> list[list[int]]:
     """Indices in groups of at most `max_samples` sequences or `max_tokens` tokens, common beginnings together.
 
@@ -159,9 +165,10 @@ def micro_batches(
     [5, 6], [1], [5, 7], [2], max_samples=2 -> [[1, 3], [0, 2]]
     """
     order = by_beginning(sequences)
-    sizes = [len(sequences[i]) for i in order]
-    num_new = [size - count for size, count in zip(sizes, shared_with_previous(sequences, order), strict=True)]
-    return _split(order, sizes, num_new, max_samples=max_samples, max_tokens=max_tokens)
+    opening = [(1, len(sequences[i])) for i in order]
+    shared = shared_with_previous(sequences, order)
+    following = [(1, size - count) for (_, size), count in zip(opening, shared, strict=True)]
+    return _split(order, opening, following, (max_samples, max_tokens))
 
 
 def within_bounds(
@@ -173,15 +180,9 @@ def within_bounds(
 
     [5, 6], [1], [5, 7], costs [2, 1], [1, 1], [2, 1], bounds [4, 2] -> [[1, 0], [2]]
     """
-    found: list[list[int]] = []
-    totals: list[int] = []
-    for i in by_beginning(sequences):
-        totals = [total + cost for total, cost in zip(totals, costs[i], strict=True)] if found else list(costs[i])
-        if not found or any(total > bound for total, bound in zip(totals, bounds, strict=True)):
-            found.append([])
-            totals = list(costs[i])
-        found[-1].append(i)
-    return found
+    order = by_beginning(sequences)
+    in_order = [costs[i] for i in order]
+    return _split(order, in_order, in_order, bounds)
 
 
 def by_length(lengths: Sequence[int], *, max_samples: int, max_tokens: int) -> list[list[int]]:
@@ -190,31 +191,22 @@ def by_length(lengths: Sequence[int], *, max_samples: int, max_tokens: int) -> l
     lengths [5, 1, 4, 2], max_samples=2, max_tokens=8 -> [[1, 3], [2], [0]]
     """
     order = sorted(range(len(lengths)), key=lengths.__getitem__)
-    sizes = [lengths[i] for i in order]
-    return _split(order, sizes, sizes, max_samples=max_samples, max_tokens=max_tokens)
+    costs = [(1, lengths[i]) for i in order]
+    return _split(order, costs, costs, (max_samples, max_tokens))
 
 
-def _split(
-    order: Sequence[int],
-    sizes: Sequence[int],
-    sizes_in_group: Sequence[int],
-    *,
-    max_samples: int | None,
-    max_tokens: int | None,
-) -> list[list[int]]:
-    """Neighbours together; a sequence counts `sizes` tokens where it opens a group, and else `sizes_in_group`."""
+Costs = Sequence[Sequence[float]]
+
+
+def _split(order: Sequence[int], opening: Costs, following: Costs, bounds: Sequence[float]) -> list[list[int]]:
+    """Neighbours together, as many as the bounds allow: the first of a group costs `opening`, others `following`."""
     found: list[list[int]] = []
-    num_tokens = 0
-    for i, size, size_in_group in zip(order, sizes, sizes_in_group, strict=True):
-        is_full = not found
-        if found and max_samples is not None:
-            is_full = len(found[-1]) >= max_samples
-        if found and max_tokens is not None:
-            is_full = is_full or num_tokens + size_in_group > max_tokens
-        if is_full:
+    totals: list[float] = []
+    for i, first, further in zip(order, opening, following, strict=True):
+        totals = [total + cost for total, cost in zip(totals, further)]
+        if not found or any(total > bound for total, bound in zip(totals, bounds, strict=True)):
             found.append([])
-            num_tokens = 0
-        num_tokens += size_in_group if found[-1] else size
+            totals = list(first)
         found[-1].append(i)
     return found
 

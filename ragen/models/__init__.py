@@ -5,8 +5,3 @@ turns into a Hugging Face directory; `gguf_model` does that with any GGUF file; 
 more catalogue model is an entry of `catalogue.CATALOGUE` and a function of `convert.CONVERTERS`. Running a model is the
 task of ragen/modeling.
 """
-
-from ragen.models.catalogue import CATALOGUE, CatalogueEntry, fetched_dir, models_root
-from ragen.models.resolve import resolve_model
-
-__all__ = ["CATALOGUE", "CatalogueEntry", "fetched_dir", "models_root", "resolve_model"]

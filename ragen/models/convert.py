@@ -9,10 +9,11 @@ import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from ragen.files import write_json
 from ragen.models.gguf_file import open_gguf
-from ragen.models.gguf_model import make_plan, write_folder, write_json
+from ragen.models.gguf_model import make_plan, save_weights, write_folder
 from ragen.models.onnx_file import read_onnx
 
 if TYPE_CHECKING:
@@ -53,19 +54,28 @@ def convert_minimind2(package: Path, target: Path) -> None:
             name = node.removesuffix("/MatMul_quant").strip("/").replace("/", ".")
             weights[f"{name}.weight"] = dequantized(inputs[1].removesuffix("_quantized")).T.contiguous()
     published = json.loads((package / "package/config.json").read_text())
-    config = llama_config(
-        **{name: published[name] for name in LLAMA_SIZES}, rope_theta=published["rope_theta"], dtype="float32"
-    )
-    save_model(target, config, weights)
-    for name in ("tokenizer.json", "tokenizer_config.json"):
-        shutil.copyfile(package / "package" / name, target / name)
-    save_special_ids(target, bos=published["bos_token_id"], eos=published["eos_token_id"], pad=0)
+    ids = {"bos_token_id": published["bos_token_id"], "eos_token_id": published["eos_token_id"], "pad_token_id": 0}
+    config = {
+        "architectures": ["LlamaForCausalLM"],
+        "model_type": "llama",
+        "hidden_act": "silu",
+        "rms_norm_eps": 1e-5,
+        "rope_parameters": {"rope_type": "default", "rope_theta": published["rope_theta"]},
+        "rope_theta": published["rope_theta"],  # the same for transformers 4 and the servers that read its format
+        "tie_word_embeddings": True,
+        "dtype": "float32",
+        **{name: published[name] for name in LLAMA_SIZES},
+        **ids,
+    }
+    write_json(target / "config.json", config)
+    write_json(target / "generation_config.json", ids)
+    save_weights(weights, target / "model.safetensors")
+    copy_tokenizer(package / "package", target)
 
 
 def convert_qwen_tokenizer(package: Path, target: Path) -> None:
     """Qwen2.5's tokenizer: already two Hugging Face files."""
-    for name in ("tokenizer.json", "tokenizer_config.json"):
-        shutil.copyfile(package / "package/models" / name, target / name)
+    copy_tokenizer(package / "package/models", target)
 
 
 CONVERTERS: dict[str, Callable[[Path, Path], None]] = {
@@ -76,32 +86,6 @@ CONVERTERS: dict[str, Callable[[Path, Path], None]] = {
 """By catalogue name: (folder of the unpacked package, empty folder to fill)."""
 
 
-def llama_config(*, rope_theta: float, dtype: str, **sizes: int) -> dict[str, Any]:
-    """The config.json of a Llama with tied embeddings; its special ids are added with the tokenizer."""
-    return {
-        "architectures": ["LlamaForCausalLM"],
-        "model_type": "llama",
-        "hidden_act": "silu",
-        "rms_norm_eps": 1e-5,
-        "rope_parameters": {"rope_type": "default", "rope_theta": rope_theta},
-        "rope_theta": rope_theta,  # the same for transformers 4 and the servers that read its format
-        "tie_word_embeddings": True,
-        "dtype": dtype,
-        **sizes,
-    }
-
-
-def save_model(target: Path, config: dict[str, Any], weights: dict[str, Tensor]) -> None:
-    from safetensors.torch import save_file
-
-    write_json(target / "config.json", config)
-    path = target / "model.safetensors"
-    save_file(weights, path, metadata={"format": "pt"})
-    path.chmod((target / "config.json").stat().st_mode)  # safetensors makes it private; models are often shared
-
-
-def save_special_ids(target: Path, *, bos: int, eos: int, pad: int) -> None:
-    """The ids that start, end and fill a text, where the model and `generate` look for them."""
-    ids = {"bos_token_id": bos, "eos_token_id": eos, "pad_token_id": pad}
-    write_json(target / "generation_config.json", ids)
-    write_json(target / "config.json", json.loads((target / "config.json").read_text()) | ids)
+def copy_tokenizer(source: Path, target: Path) -> None:
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        shutil.copyfile(source / name, target / name)

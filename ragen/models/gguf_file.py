@@ -7,17 +7,16 @@ their own (`name-00001-of-00003.gguf`), each with a header and whole tensors. Bo
 from __future__ import annotations
 
 import hashlib
-import importlib.util
 import io
 import math
 import re
 import struct
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ragen.errors import ConfigError, FileError, MissingExtra, install_command
+from ragen.errors import ConfigError, FileError, needing_extra
 
 if TYPE_CHECKING:
     from numpy import ndarray
@@ -28,8 +27,8 @@ SPLIT_NAME = re.compile(r"(?P<stem>.+)-(?P<number>\d{5})-of-(?P<count>\d{5})\.gg
 SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
 """Numbers of a header by their type, as `struct` writes them."""
 STRING, ARRAY = 8, 9
-PLAIN_KINDS = {0: 4, 1: 2, 30: 2}
-"""Bytes per number of F32, F16 and BF16; the other kinds are quantized in blocks."""
+PLAIN_KINDS = {0: ("F32", 1, 4), 1: ("F16", 1, 2), 30: ("BF16", 1, 2)}
+"""Name, numbers per block and bytes per block, as `format_of` gives them; the other kinds are quantized."""
 F32, F16, BF16 = PLAIN_KINDS
 LARGEST_COUNT = 10**8
 """Entries of a header; a damaged one asks for more."""
@@ -40,6 +39,8 @@ READ_BYTES = 1 << 22
 class GgufTensor:
     """One tensor of a file."""
 
+    pieces: tuple[Path, ...]
+    """Where the bytes of the file lie."""
     shape: tuple[int, ...]
     """As torch writes it; the file has the innermost first."""
     kind: int
@@ -50,37 +51,23 @@ class GgufTensor:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class GgufFile:
-    """The header of one file, whose bytes may lie in several pieces."""
-
-    pieces: tuple[Path, ...]
-    facts: dict[str, Any]
-    tensors: dict[str, GgufTensor]
-
-
-@dataclass(frozen=True, kw_only=True)
 class Gguf:
-    """A whole model: the facts of its first file and the tensors of all."""
+    """The header of one file, whose bytes may lie in several pieces; or of several: facts of the first, all tensors."""
 
-    files: tuple[GgufFile, ...]
+    paths: list[Path]
+    """All pieces in order."""
     facts: dict[str, Any]
     tensors: dict[str, GgufTensor]
-    _file_of: dict[str, GgufFile] = field(repr=False)
 
     @property
     def name(self) -> str:
         """The first file, for messages."""
         return str(self.paths[0])
 
-    @property
-    def paths(self) -> list[Path]:
-        """All pieces in order."""
-        return [piece for file in self.files for piece in file.pieces]
-
     def read(self, name: str, *, every: int = 1) -> ndarray:
         """A tensor in float32; with `every`, only each so many-th row of it."""
         tensor = self.tensors[name]
-        with Joined(self._file_of[name].pieces).buffered() as file:
+        with Joined(tensor.pieces).buffered() as file:
             file.seek(tensor.start)
             content = _exactly(file, tensor.num_bytes)
         return numbers(content, tensor, every=every)
@@ -93,17 +80,14 @@ def open_gguf(files: Sequence[Path]) -> Gguf:
         if not path.is_file():
             raise FileError(f"{path} is {'a folder' if path.is_dir() else 'missing'}. Give the GGUF file.")
     are_split = len(paths) > 1 and all(_starts_as_gguf(path) for path in paths)
-    parts = [(path,) for path in paths] if are_split else [tuple(paths)]
-    found = [read_header(part) for part in parts]
-    if are_split:
-        found.sort(key=lambda file: file.facts.get("split.no", -1))
+    found = [read_header(part) for part in (zip(paths) if are_split else [tuple(paths)])]
+    found.sort(key=lambda file: file.facts.get("split.no", -1))
     check_split(found)
     tensors = {name: tensor for file in found for name, tensor in file.tensors.items()}
-    file_of = {name: file for file in found for name in file.tensors}
     stated = found[0].facts.get("split.tensors.count", len(tensors))
     if stated != len(tensors):
         raise FileError(f"{paths[0]} speaks of {stated} tensors, and its parts hold {len(tensors)}. Copy them again.")
-    return Gguf(files=tuple(found), facts=found[0].facts, tensors=tensors, _file_of=file_of)
+    return Gguf(paths=[path for file in found for path in file.paths], facts=found[0].facts, tensors=tensors)
 
 
 def with_siblings(files: Sequence[Path]) -> list[Path]:
@@ -114,19 +98,19 @@ def with_siblings(files: Sequence[Path]) -> list[Path]:
     return [files[0].with_name(f"{match['stem']}-{number:05d}-of-{count:05d}.gguf") for number in range(1, count + 1)]
 
 
-def check_split(files: Sequence[GgufFile]) -> None:
+def check_split(files: Sequence[Gguf]) -> None:
     """Refuse a split model of which parts are missing, doubled or of another one."""
     stated = files[0].facts.get("split.count", 1)
     numbers = [file.facts.get("split.no", 0) for file in files]
     if stated != len(files) or numbers != list(range(len(files))):
         raise ConfigError(
-            f"{files[0].pieces[0]} is split into {stated} parts, and these are given: "
+            f"{files[0].name} is split into {stated} parts, and these are given: "
             f"{', '.join(str(number + 1) for number in numbers)}. "
             "Give all of them, or the first with the others beside it."
         )
 
 
-def read_header(pieces: tuple[Path, ...]) -> GgufFile:
+def read_header(pieces: tuple[Path, ...]) -> Gguf:
     """Facts and tensors of a file; one that is cut short or something else is an error."""
     name, size = pieces[0], sum(piece.stat().st_size for piece in pieces)
     with Joined(pieces).buffered() as file:
@@ -140,7 +124,7 @@ def read_header(pieces: tuple[Path, ...]) -> GgufFile:
             described = [_tensor_line(file) for _ in range(_count(num_tensors))]
             alignment = facts.get("general.alignment", 32)
             begin = math.ceil(file.tell() / alignment) * alignment
-            tensors = {key: _tensor(shape, kind, begin + offset, name) for key, shape, kind, offset in described}
+            tensors = {key: _tensor(shape, kind, begin + offset, pieces) for key, shape, kind, offset in described}
         except (EOFError, ValueError, KeyError, TypeError, struct.error, ZeroDivisionError, OverflowError) as error:
             raise FileError(f"{name} is damaged: its header cannot be read ({error}). Copy it again.") from error
     end = max((tensor.start + tensor.num_bytes for tensor in tensors.values()), default=0)
@@ -150,17 +134,13 @@ def read_header(pieces: tuple[Path, ...]) -> GgufFile:
             f"{name} was cut short: {whole} {size:,} bytes, its header speaks of {end:,}. Copy it again, or give all "
             "of its pieces in order."
         )
-    return GgufFile(pieces=pieces, facts=facts, tensors=tensors)
+    return Gguf(paths=list(pieces), facts=facts, tensors=tensors)
 
 
 def sha256_of(paths: Sequence[Path]) -> str:
     """The hash of the files, one after the other."""
-    digest = hashlib.sha256()
-    for path in paths:
-        with path.open("rb") as file:
-            while content := file.read(READ_BYTES):
-                digest.update(content)
-    return digest.hexdigest()
+    with Joined(paths).buffered() as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def numbers(content: bytes, tensor: GgufTensor, *, every: int = 1) -> ndarray:
@@ -176,18 +156,6 @@ def numbers(content: bytes, tensor: GgufTensor, *, every: int = 1) -> ndarray:
 
     rows = np.frombuffer(content, "u1").reshape(*tensor.shape[:-1], -1)[::every]
     return dequantize(np.ascontiguousarray(rows), GGMLQuantizationType(tensor.kind))
-
-
-def kind_name(kind: int) -> str:
-    """llama.cpp's name of a format, as Q4_K."""
-    if kind in PLAIN_KINDS:
-        return {F32: "F32", F16: "F16", BF16: "BF16"}[kind]
-    return _quantization(kind)[0]
-
-
-def bits_of(tensor: GgufTensor) -> float:
-    """Bits per number."""
-    return 8 * tensor.num_bytes / math.prod(tensor.shape)
 
 
 class Joined(io.RawIOBase):
@@ -210,9 +178,6 @@ class Joined(io.RawIOBase):
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
         base = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: sum(self._sizes)}[whence]
         self._at = base + offset
-        return self._at
-
-    def tell(self) -> int:
         return self._at
 
     def readinto(self, buffer: Any) -> int:
@@ -281,22 +246,20 @@ def _tensor_line(file: io.BufferedReader) -> tuple[str, tuple[int, ...], int, in
     return name, shape, _scalar(file, "I"), _scalar(file, "Q")
 
 
-def _tensor(shape: tuple[int, ...], kind: int, start: int, file: Path) -> GgufTensor:
-    block_size, block_bytes = (1, PLAIN_KINDS[kind]) if kind in PLAIN_KINDS else _quantization(kind, file)[1:]
+def _tensor(shape: tuple[int, ...], kind: int, start: int, pieces: tuple[Path, ...]) -> GgufTensor:
+    _, block_size, block_bytes = format_of(kind, pieces[0])
     if not shape or shape[-1] % block_size:
         raise ValueError(f"a tensor of {shape} in blocks of {block_size}")
     num_bytes = math.prod(shape) // block_size * block_bytes
-    return GgufTensor(shape=shape, kind=kind, start=start, num_bytes=num_bytes)
+    return GgufTensor(pieces=pieces, shape=shape, kind=kind, start=start, num_bytes=num_bytes)
 
 
-def _quantization(kind: int, file: Path | str = "The file") -> tuple[str, int, int]:
-    """Name, numbers per block and bytes per block of a quantized format."""
-    if importlib.util.find_spec("gguf") is None:
-        raise MissingExtra(
-            f"{file} holds quantized weights, which the `gguf` package reads. Run: {install_command('models')}"
-        )
-    from gguf import GGML_QUANT_SIZES, GGMLQuantizationType
-
+def format_of(kind: int, file: Path) -> tuple[str, int, int]:
+    """llama.cpp's name of a format of the file (Q4_K), and its numbers and bytes per block."""
+    if kind in PLAIN_KINDS:
+        return PLAIN_KINDS[kind]
+    with needing_extra("models", f"{file} holds quantized weights, which the `gguf` package reads"):
+        from gguf import GGML_QUANT_SIZES, GGMLQuantizationType
     quantization = GGMLQuantizationType(kind)
     block_size, block_bytes = GGML_QUANT_SIZES[quantization]
     return quantization.name, block_size, block_bytes

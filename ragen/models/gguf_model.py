@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import re
 import tempfile
@@ -12,21 +11,22 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ragen.errors import ConfigError, FileError
-from ragen.files import check_writable
+from ragen.files import check_writable, in_one_line, write_json
 from ragen.models.catalogue import PROVENANCE_FILE
 from ragen.models.folder import INDEX, check_folder, check_sizes
 from ragen.models.gguf_architectures import (
     EMBEDDING,
     HEAD,
+    ROPE_TENSORS,
     Architecture,
     architecture_of,
     finer_copy,
-    hf_names,
+    hf_name,
     is_tied,
     model_config,
     part_of,
 )
-from ragen.models.gguf_file import BF16, F16, F32, Gguf, kind_name, open_gguf, sha256_of
+from ragen.models.gguf_file import BF16, F16, F32, Gguf, format_of, open_gguf, sha256_of
 from ragen.models.gguf_tokenizer import check_tokenizer, write_tokenizer
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ def check_target(target: Path) -> None:
 def make_plan(gguf: Gguf, *, tokenizer: Path | None) -> Plan:
     """Check all that a header tells: architecture, tensors, sizes, tokenizer."""
     architecture = architecture_of(gguf)
-    names = hf_names(gguf, architecture)
+    names = {name: hf_name(name, architecture, gguf.name) for name in gguf.tensors if name not in ROPE_TENSORS}
     check_tokenizer(gguf, tokenizer)
     tied = is_tied(gguf)
     if tied:
@@ -128,8 +128,7 @@ def check_tensors(plan: Plan) -> None:
             config = AutoConfig.for_model(**plan.config, pad_token_id=None, bos_token_id=None, eos_token_id=None)
             weights = AutoModelForCausalLM.from_config(config, trust_remote_code=False).state_dict()
     except Exception as error:  # whatever a library makes of these numbers
-        reason = " ".join(str(error).split())[:300]
-        raise FileError(f"{plan.gguf.name}: its facts do not make a model: {reason}") from error
+        raise FileError(f"{plan.gguf.name}: its facts do not make a model: {in_one_line(error)}") from error
     expected = {name: tuple(weight.shape) for name, weight in weights.items()}
     if plan.config["tie_word_embeddings"]:
         expected.pop("lm_head.weight", None)
@@ -147,7 +146,7 @@ def write_folder(plan: Plan, target: Path) -> None:
     """Configuration, tokenizer and weights into an empty folder."""
     import transformers
 
-    ids = write_tokenizer(plan.gguf, plan.tokenizer, target).as_config()
+    ids = write_tokenizer(plan.gguf, plan.tokenizer, target)
     # Without its version transformers suspects an old fault of Mistral's in every tokenizer.
     write_json(target / "config.json", plan.config | ids | {"transformers_version": transformers.__version__})
     write_json(target / "generation_config.json", ids)
@@ -156,8 +155,6 @@ def write_folder(plan: Plan, target: Path) -> None:
 
 def write_weights(plan: Plan, target: Path) -> None:
     """One file, or several with an index where they would not fit into memory at once."""
-    from safetensors.torch import save_file
-
     shards = list(shards_of(plan))
     done = 0
     total = len(plan.sources)
@@ -170,12 +167,18 @@ def write_weights(plan: Plan, target: Path) -> None:
             done += 1
             if done * REPORTS // total > (done - 1) * REPORTS // total:
                 print(f"converting: {done} of {total} tensors", flush=True)
-        save_file(weights, target / file, metadata={"format": "pt"})
-        # safetensors makes it private; models are often shared
-        (target / file).chmod((target / "config.json").stat().st_mode)
+        save_weights(weights, target / file)
         places |= dict.fromkeys(names, file)
     if len(shards) > 1:
         write_json(target / INDEX, {"metadata": {"total_size": plan.num_bytes}, "weight_map": places})
+
+
+def save_weights(weights: dict[str, Tensor], path: Path) -> None:
+    """A safetensors file that whoever may read the config.json beside it may read."""
+    from safetensors.torch import save_file
+
+    save_file(weights, path, metadata={"format": "pt"})
+    path.chmod(path.with_name("config.json").stat().st_mode)  # safetensors makes it private; models are often shared
 
 
 def shards_of(plan: Plan) -> Iterator[list[str]]:
@@ -204,9 +207,5 @@ def read_weight(plan: Plan, name: str) -> Tensor:
 
 def formats(gguf: Gguf) -> dict[str, int]:
     """How many tensors are in which format."""
-    kinds = [kind_name(tensor.kind) for tensor in gguf.tensors.values()]
-    return {kind: kinds.count(kind) for kind in sorted(set(kinds))}
-
-
-def write_json(path: Path, content: dict[str, Any]) -> None:
-    path.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    names = [format_of(tensor.kind, tensor.pieces[0])[0] for tensor in gguf.tensors.values()]
+    return {name: names.count(name) for name in sorted(set(names))}

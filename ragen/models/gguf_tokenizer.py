@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ragen.errors import ConfigError, ModelUnavailable
-from ragen.files import read_object
+from ragen.files import in_one_line, read_object, write_json
 from ragen.models.folder import VOCABULARY_FILES
 from ragen.models.gguf_file import Gguf
 
@@ -40,20 +38,6 @@ MOST_DIFFERENT = 0.01
 # How text is cut before merges, by llama.cpp's names.
 _WORDS = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|%s| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 PATTERNS = {"qwen2": _WORDS % r"\p{N}", "llama-bpe": _WORDS % r"\p{N}{1,3}", "gpt-2": None, "smollm": None}
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class SpecialIds:
-    """The ids that start, end and fill a text."""
-
-    bos: int | None
-    eos: int | list[int]
-    """Several where a model has an end of a turn beside the end of a text, its own first."""
-    pad: int | None
-
-    def as_config(self) -> dict[str, Any]:
-        ids = {"bos_token_id": self.bos, "eos_token_id": self.eos, "pad_token_id": self.pad}
-        return {name: index for name, index in ids.items() if index is not None}
 
 
 def check_tokenizer(gguf: Gguf, folder: Path | None) -> None:
@@ -98,15 +82,14 @@ def check_rebuildable(gguf: Gguf) -> None:
     """The vocabularies that can be rebuilt here are byte-level BPE, cut in a known way."""
     kind, cut = gguf.facts.get("tokenizer.ggml.model"), gguf.facts.get("tokenizer.ggml.pre")
     if kind != "gpt2" or cut not in PATTERNS:
-        known = ", ".join(PATTERNS)
         raise ConfigError(
             f"The tokenizer inside {gguf.name} ({kind}, {cut}) cannot be rebuilt exactly; only byte-level BPE of these "
-            f"kinds can: {known}. Give the original model's tokenizer folder: --tokenizer DIR."
+            f"kinds can: {', '.join(PATTERNS)}. Give the original model's tokenizer folder: --tokenizer DIR."
         )
 
 
-def write_tokenizer(gguf: Gguf, folder: Path | None, target: Path) -> SpecialIds:
-    """Put the tokenizer's files into a model folder; the ids it gives a meaning."""
+def write_tokenizer(gguf: Gguf, folder: Path | None, target: Path) -> dict[str, Any]:
+    """Put the tokenizer's files into a model folder; the ids it gives a meaning, as config.json names them."""
     if folder is None:
         rebuild(gguf, target)
     else:
@@ -120,10 +103,11 @@ def write_tokenizer(gguf: Gguf, folder: Path | None, target: Path) -> SpecialIds
     return settle_special_ids(gguf, tokenizer, target)
 
 
-def settle_special_ids(gguf: Gguf, tokenizer: Any, target: Path) -> SpecialIds:
+def settle_special_ids(gguf: Gguf, tokenizer: Any, target: Path) -> dict[str, Any]:
     """The ids of the tokenizer; a pad that is missing or the end token gets a token of its own.
 
-    A mask made from pad would else hide the end of every reply.
+    A mask made from pad would else hide the end of every reply. The ends are several where a model has an end of a turn
+    beside the end of a text, its own first.
     """
     stated = [gguf.facts.get(f"tokenizer.ggml.{name}_token_id") for name in ("eos", "eot")]
     ends = list(dict.fromkeys(index for index in (tokenizer.eos_token_id, *stated) if index is not None))
@@ -139,7 +123,8 @@ def settle_special_ids(gguf: Gguf, tokenizer: Any, target: Path) -> SpecialIds:
     if tokenizer.eos_token_id is None:
         name_tokens(target, eos_token=tokenizer.convert_ids_to_tokens(ends[0]))
     bos = gguf.facts.get("tokenizer.ggml.bos_token_id") if tokenizer.bos_token_id is None else tokenizer.bos_token_id
-    return SpecialIds(bos=bos, eos=ends if len(ends) > 1 else ends[0], pad=pad)
+    ids = {"bos_token_id": bos, "eos_token_id": ends if len(ends) > 1 else ends[0], "pad_token_id": pad}
+    return {name: index for name, index in ids.items() if index is not None}
 
 
 def find_filler(tokenizer: Any, stated: Sequence[int | None], ends: Sequence[int]) -> int | None:
@@ -157,7 +142,7 @@ def name_tokens(target: Path, **tokens: str) -> None:
         path = target / name
         if path.is_file() or name == "tokenizer_config.json":
             content = read_object(path) if path.is_file() else {}
-            path.write_text(json.dumps(content | tokens, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+            write_json(path, content | tokens)
 
 
 def load(folder: Path) -> Any:
@@ -166,8 +151,7 @@ def load(folder: Path) -> Any:
     try:
         return AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
     except Exception as error:  # whatever a library makes of a folder's content
-        reason = " ".join(str(error).split())[:300]
-        raise ModelUnavailable(f"The tokenizer of {folder} cannot be loaded: {reason}") from error
+        raise ModelUnavailable(f"The tokenizer of {folder} cannot be loaded: {in_one_line(error)}") from error
 
 
 def rebuild(gguf: Gguf, target: Path) -> None:
@@ -204,8 +188,7 @@ def rebuild(gguf: Gguf, target: Path) -> None:
         "model_max_length": facts[f"{facts['general.architecture']}.context_length"],
         "chat_template": facts.get("tokenizer.chat_template"),
     }
-    path = target / "tokenizer_config.json"
-    path.write_text(json.dumps(config, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    write_json(target / "tokenizer_config.json", config)
 
 
 ROLES = {"bos_token": "bos", "eos_token": "eos", "pad_token": "padding", "unk_token": "unknown"}

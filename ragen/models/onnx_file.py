@@ -40,10 +40,8 @@ def read_tensor(message: bytes) -> tuple[str, np.ndarray]:
     for number, value in read_fields(message):
         fields.setdefault(number, []).append(value)
     dtype = TENSOR_DTYPES[fields[TENSOR_TYPE][0]]
-    if TENSOR_RAW in fields:
-        flat = np.frombuffer(fields[TENSOR_RAW][0], dtype)
-    elif TENSOR_FLOATS in fields:
-        flat = np.frombuffer(b"".join(fields[TENSOR_FLOATS]), dtype)
+    if parts := fields.get(TENSOR_RAW) or fields.get(TENSOR_FLOATS):
+        flat = np.frombuffer(b"".join(parts), dtype)
     else:
         flat = np.array(integers(fields.get(TENSOR_INTS, [0]))).astype(dtype)
     shape = integers(fields.get(TENSOR_DIMS, []))

@@ -21,7 +21,12 @@ TINY_FAMILIES = {
     "sokoban": ("sokoban",),
 }
 """Each embedded model and the environment types it was warm-started on."""
+TINY_NAMES = [f"tiny/{family}" for family in TINY_FAMILIES]
 
+WHAT_ELSE = (
+    "Give a local Hugging Face directory, a model that `ragen models` lists, "
+    "or model_path=tiny for the small models that come with RAGEN."
+)
 HUB_TIMEOUT_S = 8.0
 OFFLINE_FLAGS = ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE")
 HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
@@ -42,18 +47,11 @@ def resolve_model(name: str, *, env_types: Sequence[str] = ()) -> Path | str:
         return resolve_catalogue(name)
     if HUB_NAME.fullmatch(name):
         return resolve_hub(name)
-    known = [*CATALOGUE, "tiny", *(f"tiny/{family}" for family in TINY_FAMILIES)]
+    known = [*CATALOGUE, "tiny", *TINY_NAMES]
     near = difflib.get_close_matches(name, known, n=1)
     hint = f" Did you mean {near[0]!r}?" if near else ""
     raise ModelUnavailable(
-        f"{name!r} is neither a local directory nor a catalogue model nor a hub name (org/name).{hint} " + what_else()
-    )
-
-
-def what_else() -> str:
-    return (
-        "Give a local Hugging Face directory, a model that `ragen models` lists, "
-        "or model_path=tiny for the small models that come with RAGEN."
+        f"{name!r} is neither a local directory nor a catalogue model nor a hub name (org/name).{hint} " + WHAT_ELSE
     )
 
 
@@ -64,7 +62,7 @@ def resolve_tiny(name: str, *, env_types: Sequence[str]) -> Path:
     """`tiny/sokoban` by name, `tiny` by the environments it has to play."""
     family = name.removeprefix("tiny/") if name != "tiny" else tiny_family(env_types)
     if family not in TINY_FAMILIES:
-        raise ConfigError(f"There is no embedded model {name!r}. There are: {', '.join(tiny_names())}.")
+        raise ConfigError(f"There is no embedded model {name!r}. There are: {', '.join(TINY_NAMES)}.")
     folder = TINY_ROOT / family
     if not (folder / "config.json").is_file():
         raise ModelUnavailable(f"The embedded model tiny/{family} is missing from {folder}. Reinstall RAGEN.")
@@ -91,17 +89,13 @@ def tiny_family(env_types: Sequence[str]) -> str:
     return families[0]
 
 
-def tiny_names() -> list[str]:
-    return [f"tiny/{family}" for family in TINY_FAMILIES]
-
-
 # --- local directories
 
 
 def checked_directory(path: Path) -> Path:
     """The directory itself if a model lies in it; otherwise an error that names the path one should have given."""
     if not path.exists():
-        raise ModelUnavailable(f"The model directory {path} does not exist. " + what_else())
+        raise ModelUnavailable(f"The model directory {path} does not exist. " + WHAT_ELSE)
     if path.is_file():
         raise ConfigError(f"{path} is a file. Give the Hugging Face directory that holds it (config.json, weights).")
     if (path / "config.json").is_file():
@@ -117,8 +111,8 @@ def checked_directory(path: Path) -> Path:
     if (path / "adapter_config.json").is_file():
         raise ConfigError(f"{path} is a LoRA adapter, not a whole model. Merge it into its base model first.")
     if (path / "tokenizer.json").is_file():
-        raise ConfigError(f"{path} holds a tokenizer and no model: config.json is missing. " + what_else())
-    raise ConfigError(f"{path} is not a Hugging Face directory: config.json is missing. " + what_else())
+        raise ConfigError(f"{path} holds a tokenizer and no model: config.json is missing. " + WHAT_ELSE)
+    raise ConfigError(f"{path} is not a Hugging Face directory: config.json is missing. " + WHAT_ELSE)
 
 
 def inner_model(path: Path) -> Path | None:
@@ -150,8 +144,8 @@ def has_weights(folder: Path) -> bool:
 
 def resolve_catalogue(name: str) -> Path:
     entry = CATALOGUE[name]
-    if not entry.has_weights:
-        raise ConfigError(f"{name} is a tokenizer without weights, so it cannot be a model_path. " + what_else())
+    if not entry.num_parameters:
+        raise ConfigError(f"{name} is a tokenizer without weights, so it cannot be a model_path. " + WHAT_ELSE)
     if folder := fetched_dir(entry):
         return folder
     raise ModelUnavailable(
@@ -170,7 +164,7 @@ def resolve_hub(name: str) -> Path | str:
         reason = ask_hub(name)
     if not reason:
         return name
-    raise ModelUnavailable(f"The model {name} is not available: {reason}. " + what_else())
+    raise ModelUnavailable(f"The model {name} is not available: {reason}. " + WHAT_ELSE)
 
 
 def cached_snapshot(name: str) -> Path | None:

@@ -27,9 +27,10 @@ from ragen.config.load import unwritten
 from ragen.config.show import to_yaml
 from ragen.errors import ConfigError
 from ragen.files import flatten, read_object
+from ragen.models.folder import check_context
+from ragen.models.resolve import resolve_model
 from ragen.sft.card import sft_card
-from ragen.sft.config import SftConfig
-from ragen.sft.model import ROLE, base_model, build_model
+from ragen.sft.config import ROLE, SftConfig
 from ragen.tracking.console import console
 from ragen.tracking.lock import run_lock
 from ragen.tracking.names import SFT_VAL_LOSS
@@ -166,6 +167,15 @@ def train(config: Config, sft: SftConfig, root: Path) -> Path:
     return saved / f"global_step_{best_step(val_losses)}"
 
 
+def base_model(config: Config) -> Path | str:
+    """The model that the training starts from."""
+    tags = config.es_manager.train.env_configs.tags
+    env_types = sorted({config.custom_envs[tag].env_type for tag in tags})
+    path = resolve_model(config.actor_rollout_ref.model.path, env_types=env_types)
+    check_context(path, config.actor_rollout_ref.rollout.max_model_len, "actor_rollout_ref.rollout.max_model_len")
+    return path
+
+
 def build_tuner(
     config: Config, sft: SftConfig, base: Path | str, checkpoint: Path | None, *, total_steps: int
 ) -> Finetuner | RayTuner:
@@ -175,8 +185,9 @@ def build_tuner(
 
         return ray_tuner(config, sft, base, checkpoint, total_steps=total_steps)
     from ragen.sft.finetune import Finetuner
+    from ragen.trainer.build import load_trained
 
-    tuner = Finetuner(build_model(config, base, checkpoint), sft, total_steps=total_steps)
+    tuner = Finetuner(load_trained(config, base, checkpoint, ROLE), sft, total_steps=total_steps)
     if checkpoint:
         tuner.load_optimizer(checkpoint / ROLE)
     return tuner
@@ -199,9 +210,10 @@ def merge(config: Config, sft: SftConfig, best: Path, merged: Path, *, card: str
     from ragen.modeling.load import load_tokenizer
     from ragen.modeling.lora import has_adapter, merged_state
     from ragen.sft.data import levels_of
+    from ragen.trainer.build import load_trained
 
     base = base_model(config)
-    model = build_model(config, base, best)
+    model = load_trained(config, base, best, ROLE)
     temporary = merged.with_name(f".{merged.name}.{os.getpid()}.tmp")
     model.save_pretrained(temporary, state_dict=merged_state(model) if has_adapter(model) else None)
     load_tokenizer(base).save_pretrained(temporary)

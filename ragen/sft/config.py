@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Final
 
 from ragen.config.actor_rollout_ref import OptimConfig
 from ragen.config.bounds import Count, ZeroToOne
@@ -16,6 +16,8 @@ from ragen.config.strict import build_dataclass
 from ragen.errors import ConfigError
 
 SECTION = "sft."
+ROLE: Final = "actor"
+"""Folder of the model in a checkpoint."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -50,8 +52,16 @@ def load_sft(
     sft = build_dataclass(SftConfig, tree["sft"], "sft")
     if config.seed.train is None:
         raise ConfigError("seed.train is null. Supervised training derives its order from it: set a number.")
-    check_seeds(config, sft)
-    check_length(config, sft)
+    # No level of the demonstrations is trained on or validated on by reinforcement learning.
+    theirs = {"seed.val": validation_levels(config), "seed.train": training_levels(config, config.seed.train)}
+    ours = range(sft.seed, sft.seed + sft.train_size + sft.val_size)
+    check_disjoint("sft.seed", "demonstrated", ours, theirs, least=100_000)
+    response_length = config.actor_rollout_ref.rollout.response_length
+    if sft.max_length <= response_length:
+        raise ConfigError(
+            f"sft.max_length is {sft.max_length}, actor_rollout_ref.rollout.response_length is {response_length}: "
+            "no room for a prompt. Raise sft.max_length or lower response_length."
+        )
     return config, sft
 
 
@@ -59,21 +69,3 @@ def section_of(config_name: str, config_dir: str | None) -> Path:
     """The file of the section: `sft/<config_name>.yaml` in the folder of that config, else sft.yaml."""
     own = Path(config_dir or CONFIG_DIR) / "sft" / f"{config_name.removesuffix('.yaml')}.yaml"
     return own if own.is_file() else CONFIG_DIR / "sft" / "sft.yaml"
-
-
-def check_seeds(config: Config, sft: SftConfig) -> None:
-    """No level of the demonstrations is trained on or validated on by reinforcement learning."""
-    theirs = {"seed.val": validation_levels(config)}
-    if config.seed.train is not None:
-        theirs["seed.train"] = training_levels(config, config.seed.train)
-    ours = range(sft.seed, sft.seed + sft.train_size + sft.val_size)
-    check_disjoint("sft.seed", "demonstrated", ours, theirs, least=100_000)
-
-
-def check_length(config: Config, sft: SftConfig) -> None:
-    response_length = config.actor_rollout_ref.rollout.response_length
-    if sft.max_length <= response_length:
-        raise ConfigError(
-            f"sft.max_length is {sft.max_length}, actor_rollout_ref.rollout.response_length is {response_length}: "
-            "no room for a prompt. Raise sft.max_length or lower response_length."
-        )

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from ragen.config.schema import Config, EnvConfigsConfig, EnvSetConfig
-from ragen.errors import ConfigError, MissingExtra, install_command
+from ragen.errors import ConfigError, needing_extra
 from ragen.llm_agent.build import build_chat
 from ragen.llm_agent.ctx_manager import to_samples
 from ragen.llm_agent.es_manager import EsManager, levels_from
@@ -198,14 +198,9 @@ def origin(config: Config, sft: SftConfig, tokenizer: Any, *, first_seed: int, n
 
 
 def arrow() -> Any:
-    try:
+    with needing_extra("sft", "sft.data_dir writes parquet files, which need pyarrow; sft.data_dir=null writes none"):
         import pyarrow
         import pyarrow.parquet
-    except ImportError as error:
-        raise MissingExtra(
-            f"sft.data_dir writes parquet files, which need pyarrow. Run: {install_command('sft')}, or keep the "
-            "demonstrations in memory: sft.data_dir=null"
-        ) from error
     return pyarrow
 
 

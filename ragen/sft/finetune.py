@@ -93,7 +93,11 @@ class Finetuner:
         """Adapters or whole weights, and the state of the optimizer."""
         model = self.team.full_model(self.model)
         if self.team.is_writer:
-            save_weights(model, folder)
+            check_finite(model.state_dict(), f"{folder.name}/model.safetensors")
+            if has_adapter(model):
+                save_adapter(model, folder)
+            else:
+                model.save_pretrained(folder)
         save_optimizer(self.optimizer, folder, self.team)
 
     def load_optimizer(self, folder: Path) -> None:
@@ -102,11 +106,3 @@ class Finetuner:
 
     def close(self) -> None:
         """Nothing to do in this process."""
-
-
-def save_weights(model: Any, folder: Path) -> None:
-    check_finite(model.state_dict(), f"{folder.name}/model.safetensors")
-    if has_adapter(model):
-        save_adapter(model, folder)
-    else:
-        model.save_pretrained(folder)

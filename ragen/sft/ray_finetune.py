@@ -11,9 +11,9 @@ from ragen.distributed.ranks import RankCalls, on_all_ranks
 from ragen.distributed.sharding import shard
 from ragen.distributed.team import Rank
 from ragen.modeling.load import default_device
-from ragen.sft.config import SftConfig
+from ragen.sft.config import ROLE, SftConfig
 from ragen.sft.finetune import Finetuner
-from ragen.sft.model import ROLE, build_model
+from ragen.trainer.build import load_trained
 
 MEMORY_ADVICE = (
     "To need less: smaller sft.micro_batch_size; actor_rollout_ref.model.enable_gradient_checkpointing=True; "
@@ -45,7 +45,7 @@ def build_rank(
     config: Config, sft: SftConfig, base: Path | str, checkpoint: Path | None, total_steps: int, rank: Rank
 ) -> Finetuner:
     """What one rank holds, in its process."""
-    model = build_model(config, base, checkpoint)
+    model = load_trained(config, base, checkpoint, ROLE)
     copy = deepcopy(model).cpu() if rank.number == 0 else None  # for checkpoints
     team = shard(model, rank, is_offloaded=config.offloaded["actor"], copy=copy)
     tuner = Finetuner(model, sft, total_steps=total_steps, team=team)

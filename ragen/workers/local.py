@@ -51,8 +51,11 @@ class LocalWorkers:
         return self.agent.chat
 
     def rollout(self, environments: EsManager, plan: RolloutPlan, on_episode: OnEpisode = ignore) -> list[Episode]:
-        """Play every environment once. The engine's cache goes afterwards: updates need its memory and make it stale,
-        and every rollout starts from the same state, whatever came before."""
+        """Play every seat of `environments` once, in the order of the seats; `on_episode` is called as episodes end.
+
+        The engine's cache goes afterwards: updates need its memory and make it stale, and every rollout starts from the
+        same state, whatever came before.
+        """
         episodes = self.agent.rollout(environments, plan, on_episode)
         self.agent.engine.end_rollout()
         refuse_when_nothing_fits(episodes)
@@ -118,7 +121,10 @@ class LocalWorkers:
     def gradient_components(
         self, batch: Batch, buckets: Mapping[str, Sequence[Sequence[int]]], progress: Progress = ignore_progress
     ) -> dict[str, dict[str, Gradient]]:
-        """Gradients of the parts of the actor's loss, bucket by bucket; nothing is updated."""
+        """Gradients of the parts of the actor's loss, bucket by bucket; nothing is updated.
+
+        `progress` is called with samples that are done where they are in this process.
+        """
         return component_gradients(self.actor, batch, buckets, progress)
 
     @property
@@ -146,7 +152,10 @@ class LocalWorkers:
             self.copies.reserve(self._saved_later())
 
     def snapshot(self, role: str) -> Callable[[Path], None]:
-        """Copy what the checkpoint of a role holds now; what is returned writes it, in any thread."""
+        """Copy what the checkpoint of a role holds now; what is returned writes it, in any thread.
+
+        The next snapshot of that role takes the same memory, so only one of them is used at a time.
+        """
         saved = self.learners[role].saved(self.tokenizer)
         assert saved is not None, "ranks take no snapshots"
         return saved.copied(role, self.copies).write

@@ -5,7 +5,7 @@ Tested in tests/trainer/test_ray.py.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -20,17 +20,17 @@ from ragen.learners.gradients import ignore as ignore_progress
 from ragen.llm_agent.agent_proxy import OnEpisode, RolloutPlan, ignore, refuse_when_nothing_fits
 from ragen.llm_agent.build import build_chat
 from ragen.llm_agent.es_manager import EsManager
-from ragen.types import Episode
+from ragen.types import Episode, Metrics
 
 
 class RayWorkers(RankCalls):
     """The same as LocalWorkers, on several devices."""
 
-    logprobs = on_all_ranks("logprobs")
-    ref_logprobs = on_all_ranks("ref_logprobs")
-    values = on_all_ranks("values")
-    update_actor = on_all_ranks("update_actor")
-    update_critic = on_all_ranks("update_critic")
+    logprobs: Callable[[Batch], tuple[Tensor, Tensor]] = on_all_ranks("logprobs")
+    ref_logprobs: Callable[[Batch], Tensor] = on_all_ranks("ref_logprobs")
+    values: Callable[[Batch], Tensor] = on_all_ranks("values")
+    update_actor: Callable[..., Metrics] = on_all_ranks("update_actor")
+    update_critic: Callable[..., Metrics] = on_all_ranks("update_critic")
 
     def __init__(self, config: Config, *args: Any, tokenizer: Any, **kwargs: Any) -> None:
         """The rest as of RankCalls."""
@@ -40,7 +40,8 @@ class RayWorkers(RankCalls):
     def rollout(self, environments: EsManager, plan: RolloutPlan, on_episode: OnEpisode = ignore) -> list[Episode]:
         """Each rank plays some of the groups; the answer does not depend on who plays which.
 
-        Ranks that share an engine get the same groups, and the first of them has the episodes.
+        Ranks that share an engine get the same groups, and the first of them has the episodes. `on_episode` is called
+        with all of them at the end.
         """
         groups = list({seat.group_id: seat.tag for seat in environments.seats}.items())
         size, sharing = environments.group_size, self.config.ranks_per_engine

@@ -22,7 +22,7 @@ from torch import Tensor
 
 from ragen.algorithms import gae as gae_module
 from ragen.algorithms import group_advantage
-from ragen.algorithms.entropy import head_logprobs, logprobs_from_logits
+from ragen.algorithms.entropy import head_logprobs
 from ragen.algorithms.kl import KlController, token_kl
 from ragen.algorithms.losses import POLICY_LOSSES, PolicyInputs, importance_weights, value_loss
 from ragen.algorithms.masked import LOSS_AGG_MODES, masked_mean, token_weights
@@ -244,19 +244,20 @@ CASES["ppo with importance weights"] = (ours_weighted, theirs_weighted)
 # --- entropy and the KL controller ----------------------------------------------------------------------------------
 
 
-def entropy_in_chunks(logits: Tensor, targets: Tensor) -> Tensor:
-    rows = logits.flatten(0, -2)
-    return head_logprobs(rows, lambda states: states, targets.flatten(), chunk_size=2)[1].view(targets.shape)
+def in_chunks(logits: Tensor, targets: Tensor) -> list[Tensor]:
+    """Log-probs and entropies."""
+    found = head_logprobs(logits.flatten(0, -2), lambda states: states, targets.flatten(), chunk_size=2)
+    return [numbers.view(targets.shape) for numbers in found]
 
 
 CASES["entropy in chunks"] = (
-    lambda x: with_gradient(lambda logits: (entropy_in_chunks(logits, x.targets), {}), x.logits),
+    lambda x: with_gradient(lambda logits: (in_chunks(logits, x.targets)[1], {}), x.logits),
     lambda core, x: with_gradient(
         lambda logits: (core.verl_F.entropy_from_logits_with_chunking(logits, 2), {}), x.logits
     ),
 )
 CASES["logprobs"] = (
-    lambda x: with_gradient(lambda logits: (logprobs_from_logits(logits, x.targets), {}), x.logits),
+    lambda x: with_gradient(lambda logits: (in_chunks(logits, x.targets)[0], {}), x.logits),
     lambda core, x: with_gradient(
         lambda logits: (core.verl_F.logprobs_from_logits_v2(logits, x.targets), {}), x.logits
     ),

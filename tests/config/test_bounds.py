@@ -5,8 +5,8 @@ from typing import Annotated
 
 import pytest
 
-from ragen.config import build_dataclass
 from ragen.config.bounds import Bound, Count, Name, Share, ZeroToOne
+from ragen.config.strict import build_dataclass
 from ragen.errors import ConfigError
 
 

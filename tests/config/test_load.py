@@ -14,8 +14,8 @@ from hydra import compose as hydra_compose
 from hydra import initialize_config_dir
 from hydra.core.global_hydra import GlobalHydra
 
-from ragen.config import CONFIG_DIR, argument_parser, build_config, config_from_args, load_config, to_dict
-from ragen.config.load import config_names, load_run_config
+from ragen.config import argument_parser, build_config, config_from_args, load_config
+from ragen.config.load import CONFIG_DIR, config_names, load_run_config, to_dict
 from ragen.errors import ConfigError
 
 ACTOR, ROLLOUT = "actor_rollout_ref.actor", "actor_rollout_ref.rollout"

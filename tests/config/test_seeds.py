@@ -4,7 +4,8 @@ import json
 
 import pytest
 
-from ragen.config import CONFIG_DIR, load_config
+from ragen.config import load_config
+from ragen.config.load import CONFIG_DIR
 from ragen.config.seeds import SEED_GAP, check_held_out, first_clear_seed, overlap, training_levels, validation_levels
 from ragen.errors import ConfigError
 from ragen.models.resolve import TINY_ROOT

@@ -9,7 +9,9 @@ import pytest
 import yaml
 
 from ragen.cli import main
-from ragen.config import Config, EnvTag, build_config, load_config, to_dict
+from ragen.config import Config, build_config, load_config
+from ragen.config.load import to_dict
+from ragen.config.schema import EnvTag
 from ragen.config.show import sentences, to_flow, to_yaml
 
 

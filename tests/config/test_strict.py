@@ -5,8 +5,7 @@ from typing import Annotated, Any, Literal
 
 import pytest
 
-from ragen.config import build_dataclass
-from ragen.config.strict import nearest, type_name
+from ragen.config.strict import build_dataclass, nearest, type_name
 from ragen.errors import ConfigError
 
 

@@ -6,7 +6,8 @@ import time
 import pytest
 from omegaconf import DictConfig, OmegaConf
 
-from ragen.config import CONFIG_DIR, build_config, load_config
+from ragen.config import build_config, load_config
+from ragen.config.load import CONFIG_DIR
 from ragen.errors import ConfigError
 
 ROLLOUT, ACTOR, TRAIN = "actor_rollout_ref.rollout", "actor_rollout_ref.actor", "es_manager.train"

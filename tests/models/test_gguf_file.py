@@ -2,6 +2,7 @@
 
 import hashlib
 import importlib.util
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -116,7 +117,7 @@ def test_quantized_tensors_need_the_extra(tmp_path: Path, monkeypatch: pytest.Mo
     path.write_bytes(gguf_bytes(FACTS, {"w": (Q8_0, (1, 32), b"\0\x3c" + bytes(range(32)))}))
     if importlib.util.find_spec("gguf") is not None:  # one block: a scale of 1.0 in float16, then 32 whole numbers
         assert open_gguf([path]).read("w").tolist() == [[float(number) for number in range(32)]]
-    monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
+    monkeypatch.setitem(sys.modules, "gguf", None)
     with pytest.raises(MissingExtra, match=r"q\.gguf holds quantized weights.*pip install -e '\.\[models\]'"):
         open_gguf([path])
 

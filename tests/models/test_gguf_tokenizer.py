@@ -9,7 +9,7 @@ import pytest
 
 from ragen.errors import ConfigError
 from ragen.models.gguf_file import Gguf, open_gguf
-from ragen.models.gguf_tokenizer import SpecialIds, check_tokenizer, load, write_tokenizer
+from ragen.models.gguf_tokenizer import check_tokenizer, load, write_tokenizer
 from tests.models.gguf_bytes import gguf_bytes, plain, tokenizer_facts, toy_tokenizer
 
 TEXT = "<|im_start|>user\nnaïve café 😀 don't go 1234<|im_end|>\n\n\tUp || Down  </answer>"
@@ -63,7 +63,7 @@ def test_pad_is_not_the_end_token(tmp_path: Path, is_given: bool):
     gguf, target = written(tmp_path, original), target_of(tmp_path)
     ids = write_tokenizer(gguf, folder if is_given else None, target)
     pad = original.convert_tokens_to_ids("<|endoftext|>")
-    assert ids == SpecialIds(bos=None, eos=original.eos_token_id, pad=pad)
+    assert ids == {"eos_token_id": original.eos_token_id, "pad_token_id": pad}
     assert (load(target).pad_token, load(target).eos_token) == ("<|endoftext|>", "<|im_end|>")
 
 
@@ -72,8 +72,8 @@ def test_the_end_of_a_turn_and_of_a_text_both_end(tmp_path: Path):
     turn = original.convert_tokens_to_ids("<|eot_id|>")
     gguf, target = written(tmp_path, original, eot_token_id=turn), target_of(tmp_path)
     ids = write_tokenizer(gguf, None, target)
-    assert ids.eos == [original.eos_token_id, turn]
-    assert ids.pad not in ids.eos
+    assert ids["eos_token_id"] == [original.eos_token_id, turn]
+    assert ids["pad_token_id"] not in ids["eos_token_id"]
 
 
 def test_the_template_of_the_file_helps_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]):

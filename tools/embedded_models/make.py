@@ -8,7 +8,6 @@ of the demonstrations start at seed 1,000,000, far from those of training (from 
 from __future__ import annotations
 
 import argparse
-import json
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ from ragen.algorithms.statistics import Estimate
 from ragen.config import load_config
 from ragen.config.schema import Config
 from ragen.env.bandit.env import ARMS
+from ragen.files import write_json
 from ragen.models.resolve import TINY_ROOT
 from ragen.tracking.console import print_table
 from ragen.types import Sample
@@ -235,7 +235,7 @@ def make(family: str, *, out: Path, num_epochs: int | None = None, noise: float 
         "seed": seed,
     }
     demonstrated(configs, rounds).write(out)
-    (out / "warm_start.json").write_text(json.dumps(facts, indent=2) + "\n")
+    write_json(out / "warm_start.json", facts)
     for file in out.iterdir():
         file.chmod(0o644)
 

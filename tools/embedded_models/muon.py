@@ -36,8 +36,6 @@ class Muon(torch.optim.Optimizer):
     def step(self, closure: None = None) -> None:  # type: ignore[override]
         for group in self.param_groups:
             for weight in group["params"]:
-                if weight.grad is None:
-                    continue
                 state = self.state[weight]
                 momentum = state.setdefault("momentum", torch.zeros_like(weight))
                 momentum.lerp_(weight.grad, 1 - group["momentum"])

@@ -49,12 +49,12 @@ def reply_loss(model: Any, ids: Tensor, labels: Tensor) -> Tensor:
     return cross_entropy(logits.float(), targets[is_reply])
 
 
-def optimizers(model: Any, *, matrix_lr: float, other_lr: float) -> list[torch.optim.Optimizer]:
+def optimizers(model: Any) -> list[torch.optim.Optimizer]:
     """Muon for the matrices inside the layers, AdamW for embeddings, norms and biases."""
     embedding = model.get_input_embeddings().weight
     matrices = [p for p in model.parameters() if p.ndim == 2 and p is not embedding]
     others = [p for p in model.parameters() if p.ndim != 2 or p is embedding]
-    return [Muon(matrices, lr=matrix_lr), torch.optim.AdamW(others, lr=other_lr, weight_decay=0.0)]
+    return [Muon(matrices, lr=0.02), torch.optim.AdamW(others, lr=3e-3, weight_decay=0.0)]
 
 
 def train(
@@ -64,15 +64,13 @@ def train(
     num_epochs: int,
     max_tokens: int,
     seed: int,
-    matrix_lr: float = 0.02,
-    other_lr: float = 3e-3,
     on_epoch: Callable[[int, float], None] = lambda epoch, loss: None,
 ) -> None:
     """Train for `num_epochs` rounds; `next_samples(epoch)` gives the data of a round, fresh or the same.
 
     The learning rates fall to zero along a cosine, after a short warm-up.
     """
-    opts = optimizers(model, matrix_lr=matrix_lr, other_lr=other_lr)
+    opts = optimizers(model)
     peaks = [[group["lr"] for group in opt.param_groups] for opt in opts]
     rng = Rng(seed, "sft-order")
     model.train()

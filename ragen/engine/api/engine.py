@@ -9,7 +9,6 @@ from __future__ import annotations
 import http.client
 import json
 import os
-import queue
 import random
 import re
 import ssl
@@ -17,7 +16,7 @@ import threading
 import time
 import urllib.error
 from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import asdict
 from typing import Any
 
@@ -68,28 +67,22 @@ class ApiEngine(Engine):
         self.refused_parameters: set[str] = set()
         self.last_success = float("-inf")  # time.monotonic()
         self.fatal: EngineError | None = None
-        self.num_open = 0
-        self.finished: queue.SimpleQueue[Completion | Exception] = queue.SimpleQueue()
+        self.open: list[Future[Completion]] = []
         self.is_closing = threading.Event()
         self.pool = ThreadPoolExecutor(max_concurrency, thread_name_prefix="api-engine")
 
     def submit(self, request: Request) -> None:
         assert request.messages, "an engine that speaks text needs the messages of a request"
-        self.num_open += 1
-        self.pool.submit(self.work, request)
+        self.open.append(self.pool.submit(self.reply, request))
 
     def step(self) -> list[Completion]:
         """Wait for at least one reply and return all that have arrived."""
         if self.fatal is not None:
             raise self.fatal
-        completions: list[Completion] = []
-        while self.num_open and (not completions or not self.finished.empty()):
-            item = self.finished.get()
-            self.num_open -= 1
-            if isinstance(item, Exception):
-                raise item
-            completions.append(item)
-        return completions
+        arrived, _ = wait(self.open, return_when=FIRST_COMPLETED)
+        ended = [future for future in self.open if future in arrived]
+        self.open = [future for future in self.open if future not in arrived]
+        return [future.result() for future in ended]
 
     def close(self) -> None:
         """Drop what has not been sent and wait for what has (at most `timeout_s`)."""
@@ -97,13 +90,6 @@ class ApiEngine(Engine):
         self.pool.shutdown(wait=True, cancel_futures=True)
 
     # --- in the threads of the pool
-
-    def work(self, request: Request) -> None:
-        """Exactly one item in `finished` per request, or `step` would wait for ever."""
-        try:
-            self.finished.put(self.reply(request))
-        except Exception as error:
-            self.finished.put(error)
 
     def reply(self, request: Request) -> Completion:
         """One reply, after as many retries as are worth making."""
@@ -183,8 +169,7 @@ class ApiEngine(Engine):
             why = f"gave no answer within {self.timeout_s:g} s. Raise timeout_s or lower max_concurrency"
             raise CallFailed(why, is_retryable=True) from error
         except TooLong as error:
-            why = f"sent more than {MAX_ANSWER_BYTES // 1_000_000} MB. Is it a chat endpoint?"
-            raise CallFailed(why) from error
+            raise CallFailed(f"sent more than {MAX_ANSWER_BYTES // 1_000_000} MB. Is it a chat endpoint?") from error
         except (OSError, http.client.HTTPException) as error:
             why = f"broke off its answer ({type(error).__name__}). Look into the server's log"
             raise CallFailed(why, is_retryable=True) from error

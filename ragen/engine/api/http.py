@@ -78,11 +78,8 @@ class _UntilDeadline(urllib.request.HTTPHandler, urllib.request.HTTPSHandler):
         super().__init__()
         self.deadline = deadline
 
-    def http_open(self, request: urllib.request.Request) -> Any:
-        return self.do_open(partial(_with_deadline, http.client.HTTPConnection, self.deadline), request)  # type: ignore[arg-type]
-
-    def https_open(self, request: urllib.request.Request) -> Any:
-        return self.do_open(partial(_with_deadline, http.client.HTTPSConnection, self.deadline), request)  # type: ignore[arg-type]
+    def do_open(self, connection: Any, request: urllib.request.Request, **options: Any) -> Any:
+        return super().do_open(partial(_with_deadline, connection, self.deadline), request, **options)  # type: ignore[arg-type]
 
 
 class _AnyStatus(urllib.request.HTTPErrorProcessor):

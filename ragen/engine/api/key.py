@@ -69,8 +69,6 @@ def _forms(key: str) -> dict[str, int]:
 
 def _base64_forms(key: bytes) -> list[str]:
     """The key in Base64 behind a text of any length (Basic authentication sends user:key): three ways to begin."""
-    forms = []
-    for num_before, num_mixed in ((0, 0), (1, 2), (2, 3)):
-        form = base64.b64encode(bytes(num_before) + key).decode()[num_mixed:]
-        forms.append(form.rstrip("="))
+    begins = ((0, 0), (1, 2), (2, 3))  # bytes before the key, and letters that hold some of them
+    forms = [base64.b64encode(bytes(before) + key).decode()[mixed:].rstrip("=") for before, mixed in begins]
     return [form for form in forms if len(form) >= MIN_LENGTH]

@@ -8,6 +8,8 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import KW_ONLY, dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import Any
@@ -45,26 +47,22 @@ Without a seed a reply cannot be repeated; without stop strings a reply is cut h
 REFUSED_PARAMETER = re.compile(r"unsupported|not support|unknown|unrecognized|not permitted|not allowed|extra", re.I)
 
 
+@dataclass(eq=False)
 class CallFailed(Exception):
     """One call did not bring a reply."""
 
-    def __init__(
-        self,
-        why: str,
-        *,
-        is_retryable: bool = False,
-        is_fatal: bool = False,
-        is_unreachable: bool = False,
-        wait_s: float = 0.0,
-    ) -> None:
-        super().__init__(why)
-        self.is_retryable = is_retryable
-        self.is_fatal = is_fatal
-        """It would meet every request alike."""
-        self.is_unreachable = is_unreachable
-        """No server was reached."""
-        self.wait_s = wait_s
-        """The pause the server asked for."""
+    why: str
+    _: KW_ONLY
+    is_retryable: bool = False
+    is_fatal: bool = False
+    """It would meet every request alike."""
+    is_unreachable: bool = False
+    """No server was reached."""
+    wait_s: float = 0.0
+    """The pause the server asked for."""
+
+    def __str__(self) -> str:
+        return self.why
 
 
 def refused_parameter(answer: HttpAnswer, body: Mapping[str, Any]) -> str | None:
@@ -94,14 +92,12 @@ def status_failure(answer: HttpAnswer, mask: Mask) -> CallFailed:
 def complaint_of(body: bytes, mask: Mask, *, max_length: int = 300) -> str:
     """The server's own words: error.message where it keeps to the protocol, else the start of the page."""
     text = body.decode(errors="replace")
-    try:
+    with suppress(ValueError, RecursionError):
         complaint = json.loads(text)
         for name in ("error", "message", "detail"):
             if isinstance(complaint, dict) and name in complaint:
                 complaint = complaint[name]
         text = complaint if isinstance(complaint, str) else text
-    except (ValueError, RecursionError):
-        pass
     return clean(text, mask, max_length=max_length)
 
 

@@ -72,9 +72,8 @@ class RowCache:
         stores = self.keys[layer_idx], self.values[layer_idx]
         for store, new in zip(stores, (keys, values), strict=True):
             store[rows[:, None], :, step.positions] = new.transpose(1, 2).to(self.dtype)
-        if step.rows is None:
-            return tuple(store[:batch, :, : step.num_keys] for store in stores)  # type: ignore[return-value]
-        return tuple(store[step.rows, :, : step.num_keys] for store in stores)  # type: ignore[return-value]
+        read = slice(batch) if step.rows is None else step.rows  # a slice is a view, not a copy
+        return tuple(store[read, :, : step.num_keys] for store in stores)  # type: ignore[return-value]
 
     def get_seq_length(self, layer_idx: int = 0) -> int:
         """Models ask for this only to number positions, which we always pass ourselves."""
