@@ -24,6 +24,8 @@ SUDOKUS = ((4, 8), (9, 40), (9, 26))
 """Size and givens."""
 TARGETS = (64, 128, 256, 512)
 NUM_STARTS = 500
+CYCLE = ("Down", "Left", "Up", "Left")
+"""What a policy that never looks at the board can do: of the cycles of four moves that were tried, among the best."""
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -40,6 +42,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     for target in TARGETS:
         share = proportion_interval(sum(tile >= target for tile in tiles), len(tiles))
         print(f"2048 4x4, random moves: {share:.3f} of {args.games} games make {target}")
+    made = proportion_interval(sum(play_cycle(seed) for seed in range(args.games)), args.games)
+    print(f"2048 3x3, {', '.join(CYCLE)} over and over: {made:.3f} of {args.games} games make 32 in 20 actions")
     print(f"2048 3x3, six first moves: {num_starts(NUM_STARTS)} different boards from {NUM_STARTS} seeds")
     for file in args.xsb:
         print(solve_file(file, args.levels))
@@ -60,6 +64,19 @@ def play_randomly(seed: int) -> int:
     while not env.is_done:
         env.step(rng.choice(list(ACTIONS)))
     return largest(env.board)
+
+
+def play_cycle(seed: int) -> bool:
+    """Whether CYCLE solves the level of config/game_2048.yaml."""
+    env, ids = (
+        Game2048Env(Game2048Config(size=3, target=32, start_moves=6, max_steps=20)),
+        {v: k for k, v in ACTIONS.items()},
+    )
+    env.reset(seed)
+    for number in range(20):
+        if not env.is_done:
+            env.step(ids[CYCLE[number % len(CYCLE)]])
+    return env.is_solved
 
 
 def num_starts(num_seeds: int) -> int:

@@ -20,3 +20,7 @@ def test_a_random_game_ends_and_is_the_same_again():
 
 def test_six_moves_make_most_seeds_different():
     assert puzzles.num_starts(100) > 85
+
+
+def test_a_cycle_of_moves_wins_more_often_than_chance():
+    assert sum(puzzles.play_cycle(seed) for seed in range(100)) > 40  # random moves: about 20
