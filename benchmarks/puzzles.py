@@ -68,10 +68,8 @@ def play_randomly(seed: int) -> int:
 
 def play_cycle(seed: int) -> bool:
     """Whether CYCLE solves the level of config/game_2048.yaml."""
-    env, ids = (
-        Game2048Env(Game2048Config(size=3, target=32, start_moves=6, max_steps=20)),
-        {v: k for k, v in ACTIONS.items()},
-    )
+    env = Game2048Env(Game2048Config(size=3, target=32, start_moves=6, max_steps=20))
+    ids = {name: action for action, name in ACTIONS.items()}
     env.reset(seed)
     for number in range(20):
         if not env.is_done:
