@@ -215,6 +215,9 @@ PUBLISHED: Overrides = TO_THE_END | {
     f"{TRAIN}.env_groups": "8",
     f"{TRAIN}.group_size": "16",
     f"{VAL}.env_groups": "512",
+    # As the published scripts have it; passes of one sample, the default, leave most of a GPU idle.
+    "micro_batch_size_per_gpu": "4",
+    "log_prob_micro_batch_size_per_gpu": "8",
 }
 PUBLISHED_SOKOBAN = Arm(config_name="_2_sokoban", overrides=PUBLISHED | NO_FILTER, seconds=4 * 3600, gigabytes=72)
 PUBLISHED_LAKE = Arm(config_name="_3_frozen_lake", overrides=PUBLISHED | NO_FILTER, seconds=4 * 3600, gigabytes=72)
@@ -238,7 +241,8 @@ PROBES: dict[Budget, dict[str, Arm]] = {
 
 def smallest(arm: Arm) -> Arm:
     """The same with the smallest model of the papers."""
-    return replace(arm.but({"model_path": "Qwen/Qwen2.5-0.5B"}, times=0.25), gigabytes=12)
+    sizes = {"micro_batch_size_per_gpu": "16", "log_prob_micro_batch_size_per_gpu": "16"}
+    return replace(arm.but({"model_path": "Qwen/Qwen2.5-0.5B"} | sizes, times=0.25), gigabytes=12)
 
 
 def main_table(arm: Arm, name: str) -> dict[str, Arm]:
