@@ -93,18 +93,22 @@ def _all_buckets(
         bucket = batch.select([index for fold in folds for index in fold])
         bucket.weights = token_weights(bucket.mask, mode, horizon=horizon)
         bucket.mean_weights = token_weights(bucket.mask, "token-mean")
-        loss, start = 0.0, 0
-        sums, masses = [torch.zeros(SKETCH_SIZE)], []
+        start = 0
+        losses, sums, masses = [], [], []
         for fold in folds:
             part = bucket.select(range(start, start + len(fold)))
             start += len(fold)
-            loss += _add_fold(actor, part, component, room=room)
+            losses.append(_add_fold(actor, part, component, room=room))
             sums.append(sketch(actor.optimizer.gradients()))
             progress(len(fold))
             masses.append(_mass(part, mode))
         total = actor.optimizer.gradients()
+        # Fetched after the last fold: until then a GPU works on one while the CPU prepares the next.
         found[name] = Gradient(
-            norm=_norm(total), loss=loss, sketches=torch.stack(sums).diff(dim=0), masses=torch.tensor(masses)
+            norm=_norm(total),
+            loss=sum(actor.team.sum({"loss": sum(map(float, terms))})["loss"] for terms in losses),
+            sketches=_differences(torch.stack(sums)).cpu(),
+            masses=torch.tensor(masses),
         )
         share = sum(masses) / _mass(batch, mode)
         for number, gradient in total.items():
@@ -121,14 +125,19 @@ def _all_buckets(
     return found
 
 
-def _add_fold(actor: Actor, fold: Batch, component: str, *, room: Sequence[int]) -> float:
-    """Add a fold's gradient to those of the optimizer, which steps are made from; the fold's loss."""
-    loss = 0.0
+def _add_fold(actor: Actor, fold: Batch, component: str, *, room: Sequence[int]) -> list[Tensor]:
+    """Add a fold's gradient to those of the optimizer, which steps are made from; the loss of each pass."""
+    losses = []
     for micro, packing in actor.passes(fold, room=room):
         terms, _ = actor.team.run(partial(actor.terms, micro, packing))
         terms[component].backward()
-        loss += terms[component].item()
-    return actor.team.sum({"loss": loss})["loss"]
+        losses.append(terms[component].detach())
+    return losses
+
+
+def _differences(sums: Tensor) -> Tensor:
+    """Of each row to the one before it, the first to zero, [rows, numbers]."""
+    return sums.diff(dim=0, prepend=torch.zeros_like(sums[:1]))
 
 
 def _mass(batch: Batch, loss_agg_mode: str) -> float:
@@ -151,7 +160,7 @@ class Sketch:
             if number not in self._signs:
                 self._signs[number] = signs_of(whole, number)
             found.append(sketch_of(whole, self._signs[number]))
-        return torch.stack(found).sum(0).cpu()
+        return torch.stack(found).sum(0)
 
 
 def signs_of(tensor: Tensor, number: int) -> Tensor:
