@@ -91,7 +91,8 @@ class Batch:
 
 def make_batch(samples: Sequence[Sample], reward_stds: dict[int, float]) -> Batch:
     """A batch from samples; `reward_stds` holds the standard deviation of each group's scores."""
-    mask = _padded([sample.loss_mask for sample in samples])
+    ids = [sample.input_ids for sample in samples]
+    mask = _padded([sample.loss_mask for sample in samples], ids)
     scores, turn_ends = torch.zeros_like(mask), torch.zeros_like(mask)
     has_entropies = all(sample.entropies for sample in samples)
     episode_ids: dict[tuple[int, int], int] = {}
@@ -101,10 +102,10 @@ def make_batch(samples: Sequence[Sample], reward_stds: dict[int, float]) -> Batc
             turn_ends[row, end - 1] = 1.0
         episode_ids.setdefault((sample.group_id, sample.member), len(episode_ids))
     return Batch(
-        ids=[sample.input_ids for sample in samples],
+        ids=ids,
         mask=mask,
-        engine_logprobs=_padded([sample.logprobs for sample in samples]),
-        engine_entropies=_padded([sample.entropies for sample in samples]) if has_entropies else None,
+        engine_logprobs=_padded([sample.logprobs for sample in samples], ids),
+        engine_entropies=_padded([sample.entropies for sample in samples], ids) if has_entropies else None,
         scores=scores,
         turn_ends=turn_ends,
         groups=torch.tensor([sample.group_id for sample in samples]),
@@ -113,5 +114,7 @@ def make_batch(samples: Sequence[Sample], reward_stds: dict[int, float]) -> Batc
     )
 
 
-def _padded(rows: Sequence[Sequence[float]]) -> Tensor:  # [batch, seq]
+def _padded(rows: Sequence[Sequence[float]], ids: Sequence[Sequence[int]]) -> Tensor:  # [batch, seq]
+    # Padding would hide what is missing.
+    assert list(map(len, rows)) == list(map(len, ids)), "a sample has another number of values than of tokens"
     return pad_sequence([torch.tensor(row, dtype=torch.float32) for row in rows], batch_first=True)

@@ -80,7 +80,8 @@ def open_gguf(files: Sequence[Path]) -> Gguf:
         if not path.is_file():
             raise FileError(f"{path} is {'a folder' if path.is_dir() else 'missing'}. Give the GGUF file.")
     are_split = len(paths) > 1 and all(_starts_as_gguf(path) for path in paths)
-    found = [read_header(part) for part in (zip(paths) if are_split else [tuple(paths)])]
+    parts = [(path,) for path in paths] if are_split else [tuple(paths)]
+    found = [read_header(part) for part in parts]
     found.sort(key=lambda file: file.facts.get("split.no", -1))
     check_split(found)
     tensors = {name: tensor for file in found for name, tensor in file.tensors.items()}

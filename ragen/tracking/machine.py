@@ -120,9 +120,8 @@ def commit_of(folder: Path) -> str | None:
 
 
 def _git(folder: Path, *arguments: str) -> str | None:
-    return _output(
-        "git", "-C", str(folder), *arguments, GIT_OPTIONAL_LOCKS="0"
-    )  # others may be at work in the checkout
+    # Others may be at work in the checkout: it is not locked.
+    return _output("git", "-C", str(folder), *arguments, GIT_OPTIONAL_LOCKS="0")
 
 
 def _output(*command: str, **environment: str) -> str | None:

@@ -390,17 +390,18 @@ class AgentTrainer:
 
     def update(self, step: int, filtered: Filtered, scored: Scored) -> StepOutcome:
         """Critic, gradient analysis and actor; and note what a checkpoint of this moment holds."""
-        batch, metrics = scored.batch, filtered.metrics | scored.metrics
+        batch = scored.batch
         num_tokens = 0 if batch is None else batch.num_tokens
+        metrics = filtered.metrics | scored.metrics
         outcome = StepOutcome(step=step, metrics=metrics, stop=filtered.stop, num_tokens=num_tokens)
         with self.signals.held():  # a signal finds both models updated, or neither
             if not self.gradients.is_frozen:
                 self.checkpoints.begin_update(step)
             if batch is not None and self.config.uses_critic:
-                metrics |= self.update_model("critic", step, batch)
-            metrics |= self.gradients.analyse(step, filtered.groups, filtered.result, batch)
+                outcome.metrics |= self.update_model("critic", step, batch)
+            outcome.metrics |= self.gradients.analyse(step, filtered.groups, filtered.result, batch)
             if batch is not None and step >= self.config.trainer.critic_warmup and not self.gradients.is_exit(step):
-                metrics |= self.update_model("actor", step, batch)
+                outcome.metrics |= self.update_model("actor", step, batch)
             self.note_point(outcome)
         return outcome
 

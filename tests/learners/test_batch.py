@@ -1,7 +1,9 @@
 """Batches: what stands where, and what is selected."""
 
 import pickle
+from dataclasses import replace
 
+import pytest
 import torch
 
 from ragen.learners.batch import make_batch
@@ -27,6 +29,15 @@ def test_scores_stand_at_the_end_of_their_replies():
     assert batch.turn_ends.tolist() == [[0, 0, 1, 0, 1]]
     assert batch.engine_logprobs.tolist() == [[0, -0.5, -0.5, 0, -0.5]]
     assert batch.reward_std.tolist() == [1.5]
+
+
+@pytest.mark.parametrize("name", ["loss_mask", "logprobs", "entropies"])
+def test_a_sample_without_a_value_for_each_token_is_refused(name):
+    whole = replace(sample([1, 7, 8], [0, 1, 1], [(1, 3)], [0.5]), entropies=[0.0, 0.1, 0.1])
+    longer = replace(sample([1] * 5, [0, 1, 1, 1, 1], [(1, 5)], [0.5]), entropies=[0.0] * 5)
+    short = replace(whole, **{name: getattr(whole, name)[:-1]})
+    with pytest.raises(AssertionError, match="another number of values than of tokens"):
+        make_batch([short, longer], {})
 
 
 def test_samples_of_one_episode_share_its_number():

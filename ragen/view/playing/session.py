@@ -275,8 +275,13 @@ def level_of(run: Path | None, fields: Mapping[str, Any]) -> Level:
 
 
 def whole_number(fields: Mapping[str, Any], name: str) -> int:
-    """A whole number, as a number or as its digits; 0 where there is none."""
-    value = fields.get(name) or 0
+    """A whole number, as a number or as its digits; 0 where none is given.
+
+    Null is refused: JavaScript writes it for NaN, which it makes of a text that is no number.
+    """
+    value = fields.get(name, "")
+    if value == "":
+        return 0
     if isinstance(value, str) and value.isascii() and value.isdecimal() and len(value) < 19:
         value = int(value)
     if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= LARGEST:
