@@ -221,6 +221,26 @@ def test_no_more_than_max_concurrency_run_and_submit_does_not_wait(server: ChatS
     assert most == 2
 
 
+def test_replies_are_taken_in_the_order_in_which_they_arrive(server: ChatServer):
+    third_began = threading.Event()
+
+    def answer(body: dict[str, Any]) -> Answer:
+        board = body["messages"][0]["content"]
+        if board == "board 2":
+            third_began.set()
+        assert board != "board 0" or third_began.wait(timeout=5)
+        return chat("Up")
+
+    server.answer = answer
+    engine = engine_for(server, max_concurrency=2)
+    for session in range(3):
+        engine.submit(request(session))
+    assert third_began.wait(timeout=5)  # on the thread that the second reply left
+    engine.close()  # the other two are waited for
+    assert [completion.session for completion in engine.step()] in ([1, 0, 2], [1, 2, 0])
+    assert engine.step() == []
+
+
 def test_a_step_with_nothing_open_returns_at_once(server: ChatServer):
     engine = engine_for(server)
     assert engine.step() == []

@@ -16,8 +16,9 @@ import threading
 import time
 import urllib.error
 from collections.abc import Mapping
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict
+from queue import SimpleQueue
 from typing import Any
 
 from ragen.config.actor_rollout_ref import RolloutConfig
@@ -67,22 +68,27 @@ class ApiEngine(Engine):
         self.refused_parameters: set[str] = set()
         self.last_success = float("-inf")  # time.monotonic()
         self.fatal: EngineError | None = None
-        self.open: list[Future[Completion]] = []
+        self.num_open = 0
+        self.ended: SimpleQueue[Future[Completion]] = SimpleQueue()
         self.is_closing = threading.Event()
         self.pool = ThreadPoolExecutor(max_concurrency, thread_name_prefix="api-engine")
 
     def submit(self, request: Request) -> None:
         assert request.messages, "an engine that speaks text needs the messages of a request"
-        self.open.append(self.pool.submit(self.reply, request))
+        self.num_open += 1
+        self.pool.submit(self.reply, request).add_done_callback(self.ended.put)
 
     def step(self) -> list[Completion]:
         """Wait for at least one reply and return all that have arrived."""
         if self.fatal is not None:
             raise self.fatal
-        arrived, _ = wait(self.open, return_when=FIRST_COMPLETED)
-        ended = [future for future in self.open if future in arrived]
-        self.open = [future for future in self.open if future not in arrived]
-        return [future.result() for future in ended]
+        completions: list[Completion] = []
+        # Not `wait` for all that are open: with thousands of them each step would take milliseconds.
+        while self.num_open and (not completions or not self.ended.empty()):
+            future = self.ended.get()
+            self.num_open -= 1
+            completions.append(future.result())
+        return completions
 
     def close(self) -> None:
         """Drop what has not been sent and wait for what has (at most `timeout_s`)."""
