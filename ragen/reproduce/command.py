@@ -142,14 +142,16 @@ def conclude(job: Job, outcomes: Mapping[str, Outcome], options: Options) -> int
 
 
 def draw_figure(claim: Claim, record: Record, path: Path) -> str:
-    """Beside the record; what to say of it."""
+    """Beside the record; what to say of it. A figure of an earlier record is gone."""
+    file = path.with_suffix(".png")
+    file.unlink(missing_ok=True)
     if not record.finding.points:
         return ""
     if importlib.util.find_spec("matplotlib") is None:
         return ", without a figure: matplotlib is not installed; --page draws it from the record where it is"
     from ragen.reproduce.figure import draw
 
-    return f", figure: {draw(claim, record, path.with_suffix('.png'))}"
+    return f", figure: {draw(claim, record, file)}"
 
 
 def write_page(out: Path, folder: Path) -> None:

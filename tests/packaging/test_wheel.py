@@ -123,7 +123,7 @@ def test_every_file_that_is_no_code_comes_along(wheel):
 
 
 def test_the_code_and_its_configurations_are_those_of_the_wheel(program, folder):
-    code = "import ragen.config; print(ragen.__file__, ragen.config.CONFIG_DIR)"
+    code = "import ragen.config.load; print(ragen.__file__, ragen.config.load.CONFIG_DIR)"
     words = [str(program.parent / "python"), "-c", code]
     out = subprocess.run(words, cwd=folder, env=environment(), capture_output=True, text=True, check=True).stdout
     home = str(program.parents[1])

@@ -4,7 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from ragen.reproduce.claims import CLAIMS
-from ragen.reproduce.command import write_page
+from ragen.reproduce.command import draw_figure, write_page
 from ragen.reproduce.page import overview, page, section, verdict_text
 from ragen.reproduce.records import read_records, write_record
 from tests.reproduce.test_records import FINDING, a_record
@@ -55,3 +55,11 @@ def test_writing_the_page_draws_what_is_missing(tmp_path):
     write_page(tmp_path / "claims.md", tmp_path / "claims")
     assert (tmp_path / "claims" / "C29.minutes.png").stat().st_size > 5000
     assert "![C29, published and ours](claims/C29.minutes.png)" in (tmp_path / "claims.md").read_text()
+
+
+def test_a_figure_leaves_with_the_numbers_it_showed(tmp_path):
+    record = a_record(tmp_path)
+    path = write_record(tmp_path, record)
+    assert "figure: " in draw_figure(CLAIMS["C29"], record, path) and path.with_suffix(".png").exists()
+    draw_figure(CLAIMS["C29"], replace(record, finding=replace(FINDING, points=())), path)
+    assert not path.with_suffix(".png").exists()
