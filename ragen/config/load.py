@@ -99,12 +99,12 @@ def compose(
             known = compose(name, (), config_dir)  # an error in the files themselves surfaces here
             for override in overrides:
                 explain_unknown_override(override, known)
-        raise ConfigError(f"Config {name} does not compose: {in_one_line(error)}") from error
+        raise ConfigError(f"Config {name} does not compose: {cause_in_yaml(error)}") from error
     finally:
         GlobalHydra.instance().hydra = outer_hydra
 
 
-def in_one_line(error: Exception) -> str:
+def cause_in_yaml(error: Exception) -> str:
     """What a reader of YAML said, without its pictures of the file."""
     if isinstance(error, RecursionError):
         return "a file includes itself, or a key refers to itself. Look at the defaults and at ${...}."
