@@ -143,9 +143,8 @@ def talk(options: ChatOptions, source: TextIO = sys.stdin, out: TextIO = sys.std
             conversation.reset()
             print("The conversation is forgotten.", file=notes)
         elif text.startswith("/"):
-            print(
-                f"{printable(text.split()[0])} is no command. {COMMANDS} A space before it sends the text.", file=notes
-            )
+            name = printable(text.split()[0])
+            print(f"Unknown command {name}. {COMMANDS} A space before it sends the text.", file=notes)
         else:
             answer(conversation, text, out, notes)
     return 0

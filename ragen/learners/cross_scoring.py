@@ -19,7 +19,7 @@ from torch import Tensor
 
 from ragen.learners.actor import sampled_hidden, sampled_logprobs
 from ragen.modeling.attention.packed import packed_attention
-from ragen.modeling.packing import Packing, by_beginning, by_length, lay_out, num_equal, num_shared, within_bounds
+from ragen.modeling.packing import Packing, by_beginning, by_length, num_equal, num_shared, pack_sharing, within_bounds
 from ragen.modeling.team import SOLO
 
 MAX_TOKENS = 16384
@@ -101,7 +101,7 @@ def pack_pairs(rows: Sequence[Ids], columns: Sequence[Ids], device: torch.device
     ends = torch.tensor([len(sequence) for sequence in sequences])
     position = torch.arange(int(ends.max()))
     mask = (position >= starts[:, None]) & (position < ends[:, None])
-    return lay_out(sequences, device, order=order, counts=counts, mask=mask)
+    return pack_sharing(sequences, device, order=order, counts=counts, mask=mask)
 
 
 @contextmanager

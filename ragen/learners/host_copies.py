@@ -129,6 +129,6 @@ def _with_first_names(tensors: Mapping[str, Tensor]) -> Iterator[tuple[str, str,
     """
     names: dict[object, str] = {}
     for name, tensor in tensors.items():
-        place = (tensor.data_ptr(), tensor.shape, tensor.stride(), tensor.dtype)
+        memory = (tensor.data_ptr(), tensor.shape, tensor.stride(), tensor.dtype)
         # No memory: empty, or on the meta device.
-        yield name, names.setdefault(place if tensor.data_ptr() else name, name), tensor
+        yield name, names.setdefault(memory if tensor.data_ptr() else name, name), tensor

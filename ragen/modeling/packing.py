@@ -91,10 +91,10 @@ def pack(
     """
     order = by_beginning(sequences)
     counts = shared_with_previous(sequences, order) if share else [0] * len(order)
-    return lay_out(sequences, device, order=order, counts=counts, mask=mask)
+    return pack_sharing(sequences, device, order=order, counts=counts, mask=mask)
 
 
-def lay_out(
+def pack_sharing(
     sequences: Sequence[Sequence[int]],
     device: torch.device,
     *,

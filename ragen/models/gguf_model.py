@@ -158,7 +158,7 @@ def write_weights(plan: Plan, target: Path) -> None:
     shards = list(shards_of(plan))
     done = 0
     total = len(plan.sources)
-    places: dict[str, str] = {}
+    weight_map: dict[str, str] = {}
     for number, names in enumerate(shards, 1):
         file = f"model-{number:05d}-of-{len(shards):05d}.safetensors" if len(shards) > 1 else "model.safetensors"
         weights = {}
@@ -168,9 +168,9 @@ def write_weights(plan: Plan, target: Path) -> None:
             if done * REPORTS // total > (done - 1) * REPORTS // total:
                 print(f"converting: {done} of {total} tensors", flush=True)
         save_weights(weights, target / file)
-        places |= dict.fromkeys(names, file)
+        weight_map |= dict.fromkeys(names, file)
     if len(shards) > 1:
-        write_json(target / INDEX, {"metadata": {"total_size": plan.num_bytes}, "weight_map": places})
+        write_json(target / INDEX, {"metadata": {"total_size": plan.num_bytes}, "weight_map": weight_map})
 
 
 def save_weights(weights: dict[str, Tensor], path: Path) -> None:

@@ -315,20 +315,20 @@ class AgentTrainer:
 
     # --- the stages of a step ---------------------------------------------------------------------------------------
 
-    def rollout(self, step: int, attempt: int = 0, places: Sequence[int] | None = None) -> list[Episode]:
-        """The levels of a step; those of the seats of some groups where attempts above 0 refill its batch.
+    def rollout(self, step: int, attempt: int = 0, indices: Sequence[int] | None = None) -> list[Episode]:
+        """The levels of a step, or of the groups with these indices where attempts above 0 refill its batch.
 
         Noise follows from the seed, the step and the attempt, levels from these and what was recorded of earlier ones.
         """
         num_groups = self.environments.num_groups
-        places = range(num_groups) if places is None else places
+        indices = range(num_groups) if indices is None else indices
         with self.timers("gen"):
             plan = RolloutPlan(
-                levels=self.levels.choose(step, attempt, places),
+                levels=self.levels.choose(step, attempt, indices),
                 noise_seed=fixed_hash(self.train_seed, "training", step, *([attempt] if attempt else [])),
                 params=sampling_params(self.config, self.workers.chat, is_validation=False),
             )
-            on_episode = self.trackers.begin_episodes(len(places) * self.environments.group_size)
+            on_episode = self.trackers.begin_episodes(len(indices) * self.environments.group_size)
             episodes = self.workers.rollout(self.environments, plan, on_episode)
         for episode in episodes:
             episode.group_id += attempt * num_groups
@@ -341,8 +341,8 @@ class AgentTrainer:
         Where dropped groups are refilled, `episodes` grows by those that are played for it.
         """
         groups, result = self.choose_groups(episodes)
-        for attempt, places in self.refills.of_step(result):
-            episodes += self.rollout(step, attempt, places)
+        for attempt, indices in self.refills.of_step(result):
+            episodes += self.rollout(step, attempt, indices)
             groups, result = self.choose_groups(episodes)
             self.refills.note(result)
         self.played.add(episode.level for episode in episodes)

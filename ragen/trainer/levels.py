@@ -102,10 +102,10 @@ class PoolLevels:
         """Levels for some groups, each from the pool of its tag."""
         choice: Choice = [None] * self.train.env_groups
         for tag, pool in self.pools.items():
-            places = [group for group in groups if self.train.group_tags[group] == tag]
-            drawn = self.draw(tag, pool, len(places), step, attempt)
-            for place, level in zip(places, drawn, strict=True):
-                choice[place] = GroupLevel(seed=level.seed, visit=level.visits)
+            own = [group for group in groups if self.train.group_tags[group] == tag]
+            drawn = self.draw(tag, pool, len(own), step, attempt)
+            for group, level in zip(own, drawn, strict=True):
+                choice[group] = GroupLevel(seed=level.seed, visit=level.visits)
                 level.visits += 1
         return choice
 
@@ -120,10 +120,10 @@ class PoolLevels:
 
     def record(self, episodes: Sequence[Episode]) -> None:
         """Take in what came of a rollout."""
-        places = {(tag, level.seed): level for tag, pool in self.pools.items() for level in pool}
+        kept = {(tag, level.seed): level for tag, pool in self.pools.items() for level in pool}
         for group in group_episodes(episodes):
             first = group.episodes[0]
-            places[first.tag, first.seed].add(group, self.settings.decay)
+            kept[first.tag, first.seed].add(group, self.settings.decay)
 
     def metrics(self) -> Metrics:
         """`<tag>/pool_levels`, of them `pool_visited`, their mean `pool_pass_rate`, and the histogram `pool_<bin>`."""

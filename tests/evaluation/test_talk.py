@@ -85,7 +85,7 @@ def test_lines_are_messages_and_slashes_are_commands():
     replies = out.getvalue().splitlines()
     assert replies[0] == replies[1]  # greedy, and the first was forgotten
     assert "The conversation is forgotten." in notes.getvalue()
-    assert "/jump is no command." in notes.getvalue()
+    assert "Unknown command /jump." in notes.getvalue()
     assert len(replies) == 3
 
 

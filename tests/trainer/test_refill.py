@@ -1,8 +1,8 @@
-"""Refilling a batch: which places are played again, how often, and what is said when the bound ends it."""
+"""Refilling a batch: which groups are played again, how often, and what is said when the bound ends it."""
 
 from ragen.algorithms.rollout_filter import FilterResult
 from ragen.config import load_config
-from ragen.trainer.refill import Refills, empty_places
+from ragen.trainer.refill import Refills, missing_groups
 
 
 def kept(*group_ids: int) -> FilterResult:
@@ -27,16 +27,16 @@ def refills(limit: int) -> tuple[Refills, list[str]]:
 
 
 def test_a_place_is_empty_until_one_of_its_groups_is_kept():
-    assert empty_places(kept(0, 4), 3) == [2]
-    assert empty_places(kept(), 3) == [0, 1, 2]
-    assert empty_places(kept(0, 1, 3, 5), 3) == []
+    assert missing_groups(kept(0, 4), 3) == [2]
+    assert missing_groups(kept(), 3) == [0, 1, 2]
+    assert missing_groups(kept(0, 1, 3, 5), 3) == []
 
 
 def test_attempts_go_on_until_every_place_is_filled():
     part, said = refills(5)
     found = []
-    for attempt, places in part.of_step(kept(1)):
-        found.append((attempt, places))
+    for attempt, indices in part.of_step(kept(1)):
+        found.append((attempt, indices))
         part.note(kept(1, 3) if attempt == 1 else kept(1, 3, 8))
     assert found == [(1, [0, 2]), (2, [2])]
     assert part.metrics() == {

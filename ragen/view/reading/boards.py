@@ -60,10 +60,10 @@ def listed(episode: Episode, text: str, rows: int, columns: int) -> Frame | None
         return None
     cells = [[GROUND[episode.env_type]] * columns for _ in range(rows)]
     kinds = {field.name for field in dataclasses.fields(SYMBOLS[episode.env_type])}
-    for heading, places in LISTED.findall(text):
+    for heading, cells_of_kind in LISTED.findall(text):
         name = heading.lower().replace(" ", "_")
         kind = PLURALS.get(name, name)
-        for row, column in (map(int, found) for found in CELL.findall(places)):
+        for row, column in (map(int, found) for found in CELL.findall(cells_of_kind)):
             # Holes are listed behind the player that may stand in one of them.
             if kind in kinds and row < rows and column < columns and not cells[row][column].startswith("player"):
                 cells[row][column] = kind
