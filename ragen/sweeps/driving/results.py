@@ -14,7 +14,7 @@ from statistics import fmean
 from ragen.errors import NOTHING_LEARNED
 from ragen.files import read_object
 from ragen.studies.outcomes import STATUS_OF_STATE, TIMES, Outcome
-from ragen.sweeps.driving.run import Run, read_state
+from ragen.sweeps.driving.run import Run
 from ragen.tracking.names import SCORE, VALIDATION, by_tag
 from ragen.tracking.rundir import read_records, read_status, write_atomic
 
@@ -30,7 +30,7 @@ def never_started(run: Run, error: str) -> Outcome:
 
 def outcome_of(run: Run, *, exit_code: int, wall_time: float, device: str) -> Outcome:
     """How a run ended, by its own status.json; a command that failed otherwise has failed whatever is there."""
-    status = STATUS_OF_STATE.get(read_state(run.run_dir) or "", "fail")
+    status = STATUS_OF_STATE.get(run.state() or "", "fail")
     # An early stop is a result, also where nothing was learned and the command says so by its exit code.
     if exit_code not in ((0, NOTHING_LEARNED) if status == "early_stopped" else (0,)):
         status = "fail"
@@ -82,7 +82,7 @@ def outcome_before(run: Run) -> Outcome:
 
     A driver that was killed right after the run ended has left none; then the trainer's clock counts.
     """
-    assert read_state(run.run_dir) in STATUS_OF_STATE, f"{run.run_dir} has not ended"
+    assert run.state() in STATUS_OF_STATE, f"{run.run_dir} has not ended"
     record = read_object(run.result_record) if run.result_record.exists() else {}
     wall_time = record.get("wall_time") or float(read_status(run.run_dir)["seconds"])
     return outcome_of(run, exit_code=0, wall_time=wall_time, device=record.get("device", "N/A"))

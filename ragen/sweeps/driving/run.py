@@ -21,6 +21,9 @@ from ragen.tracking.rundir import read_metrics, read_status, write_atomic
 from ragen.tracking.validation import mean_success
 
 PROGRAM = (sys.executable, "-m", "ragen.cli")
+STATUS = "status.json"
+FOUND = "\n# in a folder "
+"""Between a command and what it found in its run directory."""
 DEVICES = "{devices}"
 """Stands in a command for the GPU ids of the slot it runs on."""
 
@@ -58,23 +61,32 @@ class Run(ListedRun):
 
     def is_done(self) -> bool:
         """Whether exactly this command has been run to its end, or to an early stop."""
-        return self.is_last_command() and read_state(self.run_dir) in STATUS_OF_STATE
+        return self.is_last_command() and self.state() in STATUS_OF_STATE
+
+    def state(self) -> str | None:
+        """What the run says of itself; None where there is no status but one that another command has left."""
+        is_there = (self.run_dir / STATUS).is_file() and self._noted()[1] != _left(self.run_dir)
+        return read_status(self.run_dir)["state"] if is_there else None
 
     def is_last_command(self) -> bool:
-        """Whether the last command that wrote into the run directory is this one, on whatever GPUs."""
-        last = shlex.split(self.command_file.read_text()) if self.command_file.exists() else []
-        return _arguments(last) == _arguments(self.command)
+        """Whether the last command that was started in the run directory is this one, on whatever GPUs."""
+        return _arguments(shlex.split(self._noted()[0])) == _arguments(self.command)
 
     def begin(self, devices: str) -> None:
-        """Note the command. What another command left about itself is removed."""
+        """Note the command, and which status another one has left: the trainer moves that aside with its run."""
         self.log.parent.mkdir(parents=True, exist_ok=True)
         with run_lock(self.run_dir):  # another process may be at work there
             for file in (self.result, self.result_record):
                 file.unlink(missing_ok=True)
-            if not self.is_last_command():
-                # First, so that a kill right here leaves no finished state beside a command that never ran.
-                (self.run_dir / "status.json").unlink(missing_ok=True)
-            write_atomic(self.command_file, shell_line(self.command_on(devices)) + "\n")
+            left = self._noted()[1] if self.is_last_command() else _left(self.run_dir)
+            # Both at once, so that a kill right here leaves no finished state beside a command that never ran.
+            write_atomic(self.command_file, f"{shell_line(self.command_on(devices))}{FOUND}{left}\n")
+
+    def _noted(self) -> tuple[str, str]:
+        """The last command, and what it found there."""
+        text = self.command_file.read_text() if self.command_file.exists() else ""
+        command, _, left = text.partition(FOUND)
+        return command, left.strip()
 
 
 def shell_line(command: Sequence[str]) -> str:
@@ -88,8 +100,10 @@ def _arguments(command: Sequence[str]) -> list[str]:
     return [argument for argument in command[1:] if not argument.startswith("system.CUDA_VISIBLE_DEVICES=")]
 
 
-def read_state(run_dir: Path) -> str | None:
-    return read_status(run_dir)["state"] if (run_dir / "status.json").is_file() else None
+def _left(run_dir: Path) -> str:
+    """The status that is there now, in words that change with the file."""
+    found = stamp(run_dir / STATUS)
+    return f"with a {STATUS} of {found}" if found else "without a status"
 
 
 class Progress:
@@ -97,6 +111,7 @@ class Progress:
 
     def __init__(self, run: Run) -> None:
         self._metrics = run.run_dir / "metrics.jsonl"
+        self._existing: tuple[int, int, int] | None = None
         self._seen: tuple[int, int, int] | None = None
         self.step: int | None = None
         self.success: float | None = None
@@ -104,7 +119,12 @@ class Progress:
 
     def skip_existing(self) -> None:
         """The metrics that are there now belong to an earlier run."""
-        self._seen = stamp(self._metrics)
+        self._existing = self._seen = stamp(self._metrics)
+
+    @property
+    def has_new_metrics(self) -> bool:
+        """Anything was written behind those that were skipped."""
+        return stamp(self._metrics) != self._existing
 
     def read(self) -> None:
         version = stamp(self._metrics)

@@ -10,7 +10,7 @@ from typing import Literal, Protocol
 from ragen.errors import RagenError
 from ragen.studies.outcomes import Outcome, Status
 from ragen.sweeps.driving.backend import Backend, Job
-from ragen.sweeps.driving.results import missing, never_started, outcome_of
+from ragen.sweeps.driving.results import missing, never_started, outcome_before, outcome_of
 from ragen.sweeps.driving.run import Progress, Run
 from ragen.trainer.endings.signals import Signals
 
@@ -28,6 +28,8 @@ class RunState:
     progress: Progress
     outcome: Outcome
     phase: Phase = "queued"
+    before: Outcome | None = None
+    """How the same command had ended before it was started."""
     job: Job | None = None
     started_at: float | None = None
 
@@ -89,6 +91,7 @@ class Scheduler:
     def _start(self) -> None:
         for state in self.states:
             if state.phase == "queued" and state.job is None and self._backend.has_room():
+                state.before = outcome_before(state.run) if state.run.is_done() else None
                 state.progress.skip_existing()
                 try:
                     state.job = self._backend.start(state.run)
@@ -112,6 +115,8 @@ class Scheduler:
             outcome = outcome_of(
                 state.run, exit_code=end.exit_code, wall_time=end.wall_time, device=state.device or "N/A"
             )
+            if state.before and state.before.status == outcome.status and not state.progress.has_new_metrics:
+                outcome = state.before  # nothing was left to do
             if is_stopped and outcome.status == "fail":
                 state.phase = "stopped"  # by us
             else:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
 
 import pytest
 
+from ragen.sweeps.driving.results import write_result
 from ragen.sweeps.driving.run import shell_line
 from ragen.sweeps.driving.slots import Slot
 from tests.sweeps.sweeping import script_run, work, writing
@@ -40,6 +42,30 @@ def test_an_earlier_end_does_not_outlive_the_next_start(tmp_path):
     other.begin("0")
     assert not other.is_done()
     assert not run.result.exists() and not run.result_record.exists()
+    other.begin("0")
+    assert not other.is_done(), "nor after a second start"
+
+
+def test_the_status_of_another_command_stays_with_its_run_and_counts_for_no_other(tmp_path):
+    """The trainer moves the folder of the other run aside, with its status."""
+    run = script_run(tmp_path, "a", writing(tmp_path / "runs/a", "finished"))
+    work([run])
+    silent = replace(run, command=(sys.executable, "-c", "pass"))
+    outcomes, _, _ = work([silent])
+    assert outcomes["a"].status == "fail", "it never said that it finished"
+    assert (run.run_dir / "status.json").is_file()
+    outcomes, _, _ = work([replace(run, command=(*run.command, "--more"))])
+    assert outcomes["a"].status == "success"
+
+
+def test_a_run_that_had_nothing_left_to_do_keeps_its_time(tmp_path):
+    folder = tmp_path / "runs/a"
+    once = f"import os, time\nif os.path.exists({str(folder / 'status.json')!r}): raise SystemExit\ntime.sleep(0.5)\n"
+    run = script_run(tmp_path, "a", once + writing(folder, "finished"))
+    first, _, _ = work([run])
+    write_result(run, first["a"])
+    again, _, _ = work([run])
+    assert again == first and first["a"].wall_time > 0.5
 
 
 @pytest.mark.parametrize(
