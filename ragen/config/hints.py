@@ -7,7 +7,6 @@ from ragen.config.strict import nearest
 from ragen.errors import ConfigError
 
 ABSENT_KEYS = {
-    "rollout_filter_ratio": "Its name is now actor_rollout_ref.rollout.rollout_filter_value.",
     "use_ref": "The reference model is loaded when actor_rollout_ref.actor.use_kl_loss or "
     "algorithm.use_kl_in_reward is True, and only then. Leave the key out.",
     "batch_adjust_mode": "Batches of any size are trained without copying or deleting samples. Leave the key out.",

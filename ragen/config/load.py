@@ -26,6 +26,11 @@ WITHOUT_KEY: dict[str, Any] = {
 """What versions without a key did, where another value is another training: a stored configuration without it means
 this."""
 
+OLD_FILTER_VALUE = "actor_rollout_ref.rollout.rollout_filter_ratio"
+"""What rollout_filter_value was called; still read where that is left at its default."""
+VAL_SEED = 123
+"""What seed.val=null means."""
+
 
 def load_config(
     config_name: str = "base", overrides: Sequence[str] = (), config_dir: str | Path | None = None
@@ -87,13 +92,14 @@ def compose(
     check_syntax(overrides)
     # Searched after `directory`, so that a private config finds base and envs.
     search_path = [f"hydra.searchpath=[file://{CONFIG_DIR}]"] if directory != CONFIG_DIR else []
+    words = [f"+{word}" if word.startswith(f"{OLD_FILTER_VALUE}=") else word for word in overrides]
 
     outer_hydra = GlobalHydra.instance().hydra
     GlobalHydra.instance().clear()
     try:
         with initialize_config_dir(str(directory), version_base="1.3"):
-            tree = hydra_compose(name, overrides=[*overrides, *search_path])
-        return OmegaConf.to_container(tree, resolve=True, throw_on_missing=True)  # type: ignore[return-value]
+            tree = hydra_compose(name, overrides=[*words, *search_path])
+        return _settled(OmegaConf.to_container(tree, resolve=True, throw_on_missing=True))
     except Exception as error:  # Hydra, OmegaConf and YAML raise ValueError, TypeError and more of their own
         if overrides:
             known = compose(name, (), config_dir)  # an error in the files themselves surfaces here
@@ -102,6 +108,18 @@ def compose(
         raise ConfigError(f"Config {name} does not compose: {cause_in_yaml(error)}") from error
     finally:
         GlobalHydra.instance().hydra = outer_hydra
+
+
+def _settled(tree: Any) -> dict[str, Any]:
+    """Old names and nulls that stand for a number become what they mean."""
+    seed, rollout = tree.get("seed"), (tree.get("actor_rollout_ref") or {}).get("rollout")
+    if isinstance(seed, dict) and seed.get("val", VAL_SEED) is None:
+        seed["val"] = VAL_SEED
+    old_name = OLD_FILTER_VALUE.rpartition(".")[2]
+    if isinstance(rollout, dict) and (old := rollout.pop(old_name, None)) is not None:
+        if rollout.get("rollout_filter_value") in (None, 1):
+            rollout["rollout_filter_value"] = old
+    return tree
 
 
 def cause_in_yaml(error: Exception) -> str:

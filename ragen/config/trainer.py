@@ -120,7 +120,7 @@ class TrainerConfig:
     save_episodes_every: Annotated[int, "Write the training episodes of every so many steps; 0 or less is off."]
     rollout_data_dir: Annotated[Name | None, "Second folder for training episodes as JSONL; null writes none."]
     validation_data_dir: Annotated[Name | None, "Second folder for validation episodes as JSONL; null writes none."]
-    log_group_rv_table: Annotated[bool, "Log the reward deviation of every group of every step as a table."]
+    log_group_rv_table: Annotated[bool, "Log the reward deviation of every group as a table that grows by each step."]
     gradient_analysis_mode: Annotated[bool, "Probe the gradient by reward-variance bucket."]
     gradient_analysis_every: Annotated[int, "Probe at steps 1, 1+N, 1+2N, ...; 0 or less is off."]
     gradient_analysis_env_groups: Annotated[Count | None, "Groups of a separate probe batch; null as in training."]

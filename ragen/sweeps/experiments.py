@@ -98,18 +98,21 @@ def value_label(value: str) -> str:
 
 
 def check_labels(values: Sequence[str], option: str) -> None:
-    """Two values with one label would write into one folder."""
+    """Two values with one label would write into one folder, and two ways of writing a value are one experiment."""
     by_label: dict[str, str] = {}
+    by_number: dict[float | str, str] = {}
     for value in values:
-        label = value_label(value)
+        number, label = number_in(value), value_label(value)
         if not re.fullmatch(r"[\w+-]+", label):
             raise ConfigError(f"{option}: {value!r} cannot be part of a file name. Give numbers such as 0.01.")
+        if number in by_number:
+            raise ConfigError(f"{option}: {by_number[number]} and {value} are the same value. Leave one out.")
         if label in by_label:
             raise ConfigError(
                 f"{option}: {by_label[label]} and {value} are both called {label} in paths (dots are left out), "
                 "so they would write into one folder. Leave one out or write it another way, for example 1 for 1.0."
             )
-        by_label[label] = value
+        by_label[label] = by_number[number] = value
 
 
 def filter_tag(include_zero: bool) -> str:
@@ -121,6 +124,14 @@ def as_number(value: str) -> float:
     if not math.isfinite(number):
         raise ValueError(value)
     return number
+
+
+def number_in(value: str) -> float | str:
+    """The number where a value is one: 0.10 -> 0.1, nofilter -> nofilter"""
+    try:
+        return as_number(value)
+    except ValueError:
+        return value
 
 
 def settings(*, filter_value: str, include_zero: bool, use_kl: bool, kl: str, entropy: str) -> Overrides:

@@ -7,17 +7,19 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from ragen.algorithms.rollout_filter import FilterResult
 from ragen.config.trainer import TrainerConfig
 from ragen.llm_agent.metrics import success
 from ragen.seeding import fixed_hash
 from ragen.tracking import names
-from ragen.tracking.rundir import RunDir
+from ragen.tracking.rundir import RunDir, read_table, table_steps
 from ragen.tracking.tracker import Trackers
 from ragen.trainer.endings.trouble import Signs, read_signs
 from ragen.types import Episode, Metrics
 
+GROUP_TABLE = "rollout/group_rv_table"
 Timer = Callable[[str], AbstractContextManager[None]]
 
 
@@ -62,7 +64,7 @@ class Recorder:
             self.trackers.log_table(step, "val/generations", ["tag", "seed", "conversation", "score", "success"], rows)
 
     def record_filter(self, step: int, kept: FilterResult) -> None:
-        """The rewards of every group, and, on request, each group's deviation and fate."""
+        """The rewards of every group, and, on request, each group's deviation and fate in all steps so far."""
         if not kept.rewards:
             return
         columns = ["group_id", *(f"reward_{member}" for member in range(len(kept.rewards[0])))]
@@ -72,7 +74,13 @@ class Recorder:
             columns = ["step", "group_id", "reward_std", "selected"]
             stds = zip(kept.group_ids, kept.reward_stds, strict=True)
             rows = [[step, group_id, std, group_id in kept.kept_ids] for group_id, std in stds]
-            self.trackers.log_table(step, "rollout/group_rv_table", columns, rows)
+            self.trackers.log_table(step, GROUP_TABLE, columns, self._earlier_rows(step, GROUP_TABLE) + rows)
+
+    def _earlier_rows(self, step: int, name: str) -> list[list[Any]]:
+        """Those of a table that grows; read from the run directory, so that a resumed run goes on with them."""
+        run = self.trackers.run.path
+        earlier = [number for number in table_steps(run, name) if number < step]
+        return read_table(run, name, max(earlier))[1] if earlier else []
 
     def _write(self, kind: str, step: int, episodes: Sequence[Episode], *, is_due: bool, second: str | None) -> None:
         """Into the run directory, compressed, and as plain JSON lines into a second folder where one is named."""

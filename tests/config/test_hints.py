@@ -19,11 +19,6 @@ from ragen.errors import ConfigError
             ["rollout_filter_value=0.9"],
             ["unknown key", "Did you mean actor_rollout_ref.rollout.rollout_filter_value?"],
         ),
-        (
-            "base",
-            ["actor_rollout_ref.rollout.rollout_filter_ratio=0.5"],
-            ["rollout_filter_ratio", "actor_rollout_ref.rollout.rollout_filter_value"],
-        ),
         ("base", ["+trainer.tset_freq=5"], ["trainer.tset_freq", "Did you mean trainer.test_freq?"]),
         ("base", ["~trainer.test_freq"], ["missing trainer.test_freq"]),
         (

@@ -247,6 +247,23 @@ def test_one_key_feeds_all_that_derive_from_it():
     assert (parts.ref.log_prob_micro_batch_size_per_gpu, parts.rollout.log_prob_micro_batch_size_per_gpu) == (8, 8)
 
 
+def test_the_old_name_of_the_filter_value_is_read_where_the_value_is_not_given(tmp_path: Path):
+    rollout = "actor_rollout_ref.rollout"
+    old, new = f"{rollout}.rollout_filter_ratio=0.5", f"{rollout}.rollout_filter_value=0.9"
+    found = [load_config("base", words).actor_rollout_ref.rollout for words in ([old], [old, new], [])]
+    assert [one.rollout_filter_value for one in found] == [0.5, 0.9, 1.0]
+    (tmp_path / "mine.yaml").write_text(
+        "defaults: [base, _self_]\nactor_rollout_ref: {rollout: {rollout_filter_ratio: 0.25}}\n"
+    )
+    assert load_config("mine", config_dir=tmp_path).actor_rollout_ref.rollout.rollout_filter_value == 0.25
+    with pytest.raises(ConfigError, match="rollout_filter_value"):
+        load_config("base", [f"{rollout}.rollout_filter_ratio=some"])
+
+
+def test_no_seed_of_validation_means_the_usual_one():
+    assert load_config("base", ["seed.val=null"]).seed.val == load_config("base").seed.val == 123
+
+
 def test_a_tag_is_added_on_the_command_line():
     row = "{env_type: sokoban, max_actions_per_traj: 5, env_instruction: x, max_tokens: 50, env_config: {num_boxes: 3}}"
     config = load_config("base", [f"+custom_envs.Mine={row}", "es_manager.train.env_configs.tags=[Mine]"])

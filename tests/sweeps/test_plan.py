@@ -320,6 +320,9 @@ def test_a_wrong_option_shows_the_help(arguments, message, capsys):
     [
         (["top-p", "--rollout_filter_value", "1.0,0.9,.09"], "0.9 and .09 are both called 09"),
         (["kl", "--kl-values", "1.0,10"], "1.0 and 10 are both called 10"),
+        (["kl", "--kl-values", "0,0.0"], "0 and 0.0 are the same value"),
+        (["entropy", "--entropy-values", "0.1,0.10"], "0.1 and 0.10 are the same value"),
+        (["top-p", "--rollout_filter_value", "1.0,nofilter,1"], "1.0 and 1 are the same value"),
         (["kl", "--gpus", "0,1,2", "--gpus-per-exp", "2"], "does not divide the 3 GPUs 0,1,2"),
         (["kl", "--gpus", "0,1", "--gpus-per-exp", "4"], "there are 2: 0,1"),
         (["kl", "--gpus", "0,0", "--gpus-per-exp", "2"], "the same GPU twice"),

@@ -48,6 +48,15 @@ def test_the_tables_hold_every_reward_and_the_fate_of_every_group(trackers, tmp_
     assert rows == [[2, 0, pytest.approx(2**0.5), True], [2, 1, 0.0, False]]
 
 
+def test_the_table_of_group_deviations_grows_also_over_a_resume(trackers, tmp_path):
+    groups = group_episodes([episode(0, 0, 1.0), episode(0, 1, 3.0)])
+    kept = RolloutFilter(FilterSettings())(groups)
+    for step in (1, 2, 3, 2):  # the third step is lost and done again from the second on
+        recorder(trackers, "trainer.log_group_rv_table=True").record_filter(step, kept)
+    tables = [read_table(tmp_path, "rollout/group_rv_table", step)[1] for step in (1, 2, 3)]
+    assert [[row[0] for row in rows] for rows in tables] == [[1], [1, 2], [1, 2, 3]]
+
+
 def test_training_episodes_are_written_at_their_interval_and_validations_always(trackers, tmp_path):
     every_second = recorder(trackers, "trainer.save_episodes_every=2")
     for step in (1, 2, 3):
