@@ -24,7 +24,9 @@ def ranks(values: Sequence[float]) -> list[float]:
 
 
 def spearman(values: Sequence[float]) -> float:
-    """Rank correlation of values with their order in the list; 0 where all are equal."""
+    """Rank correlation of values with their order in the list; 0 where all are equal, NaN where one is missing."""
+    if any(map(math.isnan, values)):
+        return math.nan
     found = ranks(values)
     return correlation(range(1, len(values) + 1), found) if len(set(found)) > 1 else 0.0
 
@@ -35,10 +37,15 @@ def row(bucket: Bucket, component: Component) -> tuple[str, ...]:
         bucket.label,
         f"{bucket['group_rv_count']:.0f}",
         f"{bucket['reward_std_mean']:.3g}",
-        f"{bucket[component]:.3g} [{low:.3g}, {high:.3g}]",
-        f"{bucket.measured('norm_debiased', component):.3g}",
-        f"{bucket.measured('split_half_cosine', component):.2f}",
+        f"{bucket[component]:.3g}" + ("" if math.isnan(low) else f" [{low:.3g}, {high:.3g}]"),
+        shown(bucket.measured("norm_debiased", component), ".3g"),
+        shown(bucket.measured("split_half_cosine", component), ".2f"),
     )
+
+
+def shown(value: float, form: str) -> str:
+    """A number, or a dash: a bucket of one group has no interval and no halves."""
+    return "–" if math.isnan(value) else f"{value:{form}}"
 
 
 def tabulate(analysis: Analysis) -> None:
@@ -53,9 +60,10 @@ def tabulate(analysis: Analysis) -> None:
         cosines = analysis.measured("split_half_cosine", component)
         low, high = buckets[-1].measured("norm_low", component), buckets[0].measured("norm_high", component)
         console.print(
-            f"last/first norm {ratio(norms[-1], norms[0]):.2f} (by the intervals at least {ratio(low, high):.2f}), "
-            f"largest/smallest {ratio(max(norms), min(norms)):.2f}; rank correlation with the bucket: "
-            f"norm {spearman(norms):+.2f}, cosine {spearman(cosines):+.2f}\n"
+            f"last/first norm {shown(ratio(norms[-1], norms[0]), '.2f')} "
+            f"(by the intervals at least {shown(ratio(low, high), '.2f')}), "
+            f"largest/smallest {shown(ratio(max(norms), min(norms)), '.2f')}; rank correlation with the bucket: "
+            f"norm {spearman(norms):+.2f}, cosine {shown(spearman(cosines), '+.2f')}\n"
         )
 
 
