@@ -150,7 +150,7 @@ TABLE: dict[str, Row] = {
     "optimization.adv_estimator": same(str, "algorithm.adv_estimator"),
     "optimization.gpu_memory_utilization": same(float, f"{ROLLOUT}.gpu_memory_utilization"),
     "logging.mode": used(list, "trainer.logger", "and always the console"),
-    "logging.log_images": gone(bool, PICTURES),
+    "logging.log_images": used(bool, "", "either way; pictures are drawn afterwards: ragen show RUN --png DIR"),
     "logging.log_image_dir": gone(str, PICTURES),
     "logging.log_image_step_size": gone(int, PICTURES),
     "logging.log_n_image_per_batch": gone(int, PICTURES),
