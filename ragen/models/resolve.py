@@ -115,6 +115,14 @@ def checked_directory(path: Path) -> Path:
     raise ConfigError(f"{path} is not a Hugging Face directory: config.json is missing. " + WHAT_ELSE)
 
 
+def model_path_of(name: str | Path) -> str:
+    """The model_path that a name stands for: a run or a checkpoint is its newest actor, others are themselves."""
+    path = Path(name).expanduser()
+    if path.is_dir() and not (path / "config.json").is_file() and (found := inner_model(path)):
+        return str(found)
+    return str(name)
+
+
 def inner_model(path: Path) -> Path | None:
     """The directory with config and weights below a checkpoint or run folder, the actor of the latest step first."""
 
