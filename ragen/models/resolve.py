@@ -78,7 +78,8 @@ def tiny_family(env_types: Sequence[str]) -> str:
     if unknown := sorted(set(env_types) - set(family_of)):
         raise ConfigError(
             f"No embedded model plays {', '.join(unknown)}; 'tiny' plays {', '.join(family_of)}. "
-            "Set model_path to a general model (`ragen models` lists some)."
+            f"Set model_path to one of them by its name ({', '.join(TINY_NAMES)}), or to a general model "
+            "(`ragen models` lists some)."
         )
     families = sorted({family_of[env_type] for env_type in env_types})
     if len(families) > 1:

@@ -10,7 +10,6 @@ import ragen
 from ragen.errors import ConfigError, ModelUnavailable
 from ragen.evaluation.command import run_evaluation
 from ragen.models.resolve import TINY_ROOT
-from ragen.tracking.rundir import RunDir
 from tests.api.own import COUNTER
 
 SMALL = ("es_manager.val.env_groups=4", "es_manager.val.env_configs.n_groups=[2,2]")
@@ -33,7 +32,7 @@ def test_levels_are_played_by_their_seeds(agent):
 
 def test_an_evaluation_is_that_of_the_command(agent, tmp_path):
     config = ragen.load_config("_1_bandit", "model_path=tiny", *SMALL)
-    expected = run_evaluation(config, RunDir(tmp_path), modes=("sampled", "greedy"), has_references=True)
+    expected = run_evaluation(config, tmp_path, modes=("sampled", "greedy"), has_references=True)
     found = agent.evaluate(("sampled", "greedy"), references=True)
     assert [result.policy for result in found] == ["sampled T=0.5", "greedy", "random", "solver"]
     assert found == expected

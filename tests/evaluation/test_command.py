@@ -103,7 +103,21 @@ def test_episodes_may_have_25_turns_and_more(tmp_path):
 def test_a_model_that_cannot_be_had_is_an_error_that_says_what_to_do(tmp_path, capsys):
     assert main(["eval", "no/such-model", "--config-name", "_2_sokoban", "--out", str(tmp_path / "run")]) == 1
     assert "tiny" in capsys.readouterr().err
-    assert json.loads((tmp_path / "run" / "status.json").read_text())["state"] == "failed"
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        (["--config-name", "countdown"], "No embedded model plays countdown"),
+        (["actor_rollout_ref.rollout.max_model_len=99999"], "max_model_len is 99999"),
+    ],
+)
+def test_what_is_refused_before_play_leaves_nothing(tmp_path, monkeypatch, capsys, words, reason):
+    monkeypatch.chdir(tmp_path)
+    assert main(["eval", "tiny", *words]) == 1
+    assert reason in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize("start", ["", "model_path="])
