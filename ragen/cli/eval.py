@@ -13,7 +13,8 @@ from ragen.evaluation.command import MODES, OWN_CONFIG, evaluate
 def main(argv: Sequence[str]) -> None:
     parser = argument_parser(
         "Play the validation levels with a model and print success, actions, pass@k and reward beside a random "
-        "policy and the solver. A word without = is the model: a checkpoint, a folder, a hub name, tiny.",
+        "policy and the solver. A word without = is the model: a run (its newest checkpoint), a checkpoint, a folder, "
+        "a hub name, tiny.",
         default_config_name=OWN_CONFIG,
     )
     parser.prog = "ragen eval"

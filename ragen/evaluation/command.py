@@ -22,7 +22,7 @@ from ragen.llm_agent.build import build_agent
 from ragen.llm_agent.es_manager import EsManager
 from ragen.llm_agent.metrics import rollout_metrics, success
 from ragen.llm_agent.policies import play_replies, silence
-from ragen.models.resolve import resolve_model
+from ragen.models.resolve import model_path_of, resolve_model
 from ragen.text import printable
 from ragen.tracking.console import console, print_table
 from ragen.tracking.lock import run_lock
@@ -58,6 +58,7 @@ def evaluate(
     words = [bare_model(word) for word in overrides]
     if best:
         words = [word if "=" in word else str(best_model(Path(word))) for word in words]
+    words = [word if "=" in word else newest_model(word) for word in words]
     name, folder = choose_config(words, config_name, config_dir)
     if folder:
         console.print(f"Environment and prompts: {Path(folder) / name}.yaml", soft_wrap=True)
@@ -76,6 +77,13 @@ def bare_model(word: str) -> str:
     """model_path=RUN/global_step_4/actor -> RUN/global_step_4/actor: the config of the run counts either way."""
     path = word.removeprefix("model_path=").strip("'\"")
     return path if word.startswith("model_path=") and path and "=" not in path else word
+
+
+def newest_model(word: str) -> str:
+    """The newest actor of a run or a checkpoint, which is said; any other model itself."""
+    if (path := model_path_of(word)) != word:
+        console.print(f"Model: {path}, the newest in {word}", soft_wrap=True)
+    return path
 
 
 def best_model(run: Path) -> Path:

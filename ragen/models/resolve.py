@@ -119,9 +119,15 @@ def checked_directory(path: Path) -> Path:
 def model_path_of(name: str | Path) -> str:
     """The model_path that a name stands for: a run or a checkpoint is its newest actor, others are themselves."""
     path = Path(name).expanduser()
-    if path.is_dir() and not (path / "config.json").is_file() and (found := inner_model(path)):
-        return str(found)
-    return str(name)
+    if not path.is_dir() or (path / "config.json").is_file() or holds_runs(path):
+        return str(name)
+    return str(inner_model(path) or name)
+
+
+def holds_runs(path: Path) -> bool:
+    """Whether run directories lie in a folder that is none itself: no checkpoint of theirs stands for it."""
+    runs = (file for pattern in ("*/config.yaml", "*/*/config.yaml") for file in path.glob(pattern))
+    return not (path / "config.yaml").is_file() and any(runs)
 
 
 def inner_model(path: Path) -> Path | None:

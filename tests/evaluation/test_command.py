@@ -133,6 +133,18 @@ def test_the_config_of_the_run_counts_however_its_checkpoint_is_named(sokoban_ru
     assert played["actor_rollout_ref"]["model"]["path"] == str(actor)
 
 
+@pytest.mark.parametrize("start", ["", "model_path="])
+def test_a_run_stands_for_its_newest_checkpoint_which_is_said(sokoban_run, tmp_path, capsys, start):
+    run, out = tmp_path / "run", tmp_path / "out"
+    for step in (8, 10):
+        actor = shutil.copytree(EMBEDDED / "sokoban", run / f"global_step_{step}" / "actor")
+    shutil.copy(sokoban_run / "config.yaml", run)
+    assert main(["eval", f"{start}{run}", "--mode", "greedy", "--no-reference", "--out", str(out)]) == 0
+    said = capsys.readouterr().out
+    assert said.startswith(f"Model: {actor}, the newest in {run}\nEnvironment and prompts: {run / 'config.yaml'}\n")
+    assert yaml.safe_load((out / "config.yaml").read_text())["actor_rollout_ref"]["model"]["path"] == str(actor)
+
+
 def test_a_wrong_key_is_an_error_before_anything_is_written(tmp_path, capsys):
     assert main(["eval", "--out", str(tmp_path / "run"), "agent_proxy.max_trun=3"]) == 1
     assert "max_turn" in capsys.readouterr().err

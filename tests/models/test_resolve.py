@@ -137,7 +137,8 @@ def test_a_run_and_a_checkpoint_stand_for_their_newest_actor_and_other_names_for
     for step in (9, 20, 100):
         actor = make_model(tmp_path / f"run/global_step_{step}/actor")
     assert model_path_of("run") == model_path_of(Path("run/global_step_100")) == str(actor.relative_to(tmp_path))
-    for name in (str(actor), "tiny", "tiny/sokoban", "org/name", "nowhere"):
+    (tmp_path / "run/config.yaml").touch()
+    for name in (str(actor), str(tmp_path), "tiny", "tiny/sokoban", "org/name", "nowhere"):
         assert model_path_of(name) == name
 
 
