@@ -9,13 +9,14 @@ from pathlib import Path
 from typing import Literal, Self
 
 from ragen.config.schema import Config, EnvConfigsConfig, EnvSetConfig
+from ragen.engine.registry import ENGINES
 from ragen.errors import ConfigError
 from ragen.evaluation.command import OWN_CONFIG, choose_config, read_config, to_overrides
 from ragen.evaluation.evaluate import Result, evaluate_model, evaluate_references
 from ragen.llm_agent.agent_proxy import AgentProxy, RolloutPlan
 from ragen.llm_agent.build import build_agent, sampling_params
 from ragen.llm_agent.es_manager import EsManager, levels_from
-from ragen.models.resolve import has_weights, inner_model
+from ragen.models.resolve import model_path_of, resolve_model, tiny_family
 from ragen.types import Episode
 
 
@@ -26,15 +27,15 @@ class Agent:
             [episode] = agent.play(seed=7)
             [result] = agent.evaluate()
 
-    The model is loaded when it first plays. A configuration with `actor_rollout_ref.rollout.name=api` plays through an
-    OpenAI-compatible server instead.
+    The model is loaded when it first plays; `tiny` is the embedded model of what is played. A configuration with
+    `actor_rollout_ref.rollout.name=api` plays through an OpenAI-compatible server instead.
     """
 
     config: Config
     """What it plays by, with the model in it."""
 
     def __init__(self, model: str | Path, config: Config | None = None, *, device: str | None = None) -> None:
-        """Name a model; nothing is loaded yet.
+        """Name a model; one that does not exist is refused, and nothing is loaded yet.
 
         Args:
             model: A run directory (its newest checkpoint), a checkpoint, a model folder, a hub name, a name of
@@ -42,17 +43,20 @@ class Agent:
             config: What to play by; None takes that of the checkpoint's run, else `eval`.
             device: Such as `cpu` or `cuda`; None takes a GPU where there is one.
         """
-        path = str(model)
-        if (folder := Path(model)).is_dir() and not has_weights(folder):  # a run or a checkpoint
-            path = str(inner_model(folder) or folder)
+        path = model_path_of(model)
         if config is None:
             name, folder = choose_config([path], OWN_CONFIG, None)
             config = read_config(name, to_overrides([path], name, folder, max_turn=None, max_actions=None), folder)
         parts = config.actor_rollout_ref
         parts = replace(parts, model=replace(parts.model, path=path))
         self.config = replace(config, model_path=path, actor_rollout_ref=parts)
+        is_here = ENGINES[parts.rollout.name].can_train
+        self._depends_on_envs = is_here and path == "tiny"
+        if is_here and not self._depends_on_envs:
+            resolve_model(path)
         self._device = device
         self._proxy: AgentProxy | None = None
+        self._family = ""
 
     def play(
         self,
@@ -116,6 +120,11 @@ class Agent:
         self.close()
 
     def _agent(self, env_types: Sequence[str]) -> AgentProxy:
+        """The loaded model; an embedded one of another family of environments makes way."""
+        family = tiny_family(env_types) if self._depends_on_envs else ""
+        if family != self._family:
+            self.close()
         if self._proxy is None:
             self._proxy = build_agent(self.config, env_types=env_types, device=self._device)
+            self._family = family
         return self._proxy

@@ -13,7 +13,8 @@ from ragen.evaluation.command import MODES, OWN_CONFIG, evaluate
 def main(argv: Sequence[str]) -> None:
     parser = argument_parser(
         "Play the validation levels with a model and print success, actions, pass@k and reward beside a random "
-        "policy and the solver. A word without = is the model: a checkpoint, a folder, a hub name, tiny.",
+        "policy and the solver. A word without = is the model: a run (its newest checkpoint), a checkpoint, a folder, "
+        "a hub name, tiny.",
         default_config_name=OWN_CONFIG,
     )
     parser.prog = "ragen eval"
@@ -22,5 +23,6 @@ def main(argv: Sequence[str]) -> None:
     parser.add_argument("--mode", choices=MODES, default="both", help="how replies are drawn (%(default)s)")
     parser.add_argument("--no-reference", action="store_true", help="leave out the random policy and the solver")
     parser.add_argument("--best", action="store_true", help="the model is a run: take its best (trainer.keep_best)")
-    parser.add_argument("--out", type=Path, metavar="DIR", help="run directory (trainer.local_log_dir/NAME_TIME)")
+    where = "run directory (local_log_dir/experiment_name_TIME, both of trainer)"
+    parser.add_argument("--out", type=Path, metavar="DIR", help=where)
     evaluate(**vars(parser.parse_args(argv)))

@@ -17,11 +17,12 @@ from ragen.config.show import to_yaml
 from ragen.engine.registry import ENGINES
 from ragen.errors import ConfigError, RagenError
 from ragen.evaluation.evaluate import COLUMNS, REFERENCES, Result, evaluate_model, evaluate_references, table_rows
+from ragen.llm_agent.agent_proxy import AgentProxy
 from ragen.llm_agent.build import build_agent
 from ragen.llm_agent.es_manager import EsManager
 from ragen.llm_agent.metrics import rollout_metrics, success
 from ragen.llm_agent.policies import play_replies, silence
-from ragen.models.resolve import resolve_model
+from ragen.models.resolve import model_path_of, resolve_model
 from ragen.text import printable
 from ragen.tracking.console import console, print_table
 from ragen.tracking.lock import run_lock
@@ -57,6 +58,7 @@ def evaluate(
     words = [bare_model(word) for word in overrides]
     if best:
         words = [word if "=" in word else str(best_model(Path(word))) for word in words]
+    words = [word if "=" in word else newest_model(word) for word in words]
     name, folder = choose_config(words, config_name, config_dir)
     if folder:
         console.print(f"Environment and prompts: {Path(folder) / name}.yaml", soft_wrap=True)
@@ -65,10 +67,9 @@ def evaluate(
     if folder and name == RUN_CONFIG and (note := overlap_note(config, Path(folder))):
         console.print(note, soft_wrap=True)
     out = out or Path(config.trainer.local_log_dir) / time.strftime(f"{config.trainer.experiment_name}_%Y%m%d_%H%M%S")
-    run = RunDir(out)
-    results = run_evaluation(config, run, modes=MODES[mode], has_references=not no_reference)
+    results = run_evaluation(config, out, modes=MODES[mode], has_references=not no_reference)
     if not no_reference:
-        say_what_pays(config, run, results)
+        say_what_pays(config, RunDir(out), results)
     console.print(f"Episodes, metrics and configuration: {out}   (read them: ragen show {out})", soft_wrap=True)
 
 
@@ -76,6 +77,13 @@ def bare_model(word: str) -> str:
     """model_path=RUN/global_step_4/actor -> RUN/global_step_4/actor: the config of the run counts either way."""
     path = word.removeprefix("model_path=").strip("'\"")
     return path if word.startswith("model_path=") and path and "=" not in path else word
+
+
+def newest_model(word: str) -> str:
+    """The newest actor of a run or a checkpoint, which is said; any other model itself."""
+    if (path := model_path_of(word)) != word:
+        console.print(f"Model: {path}, the newest in {word}", soft_wrap=True)
+    return path
 
 
 def best_model(run: Path) -> Path:
@@ -157,39 +165,47 @@ def group_overrides(words: Sequence[str], own: Path) -> list[str]:
     return overrides
 
 
-def run_evaluation(config: Config, run: RunDir, *, modes: Sequence[str], has_references: bool) -> list[Result]:
-    """Evaluate, print one table per tag and write everything into the run directory, which is locked meanwhile."""
+def run_evaluation(config: Config, out: Path, *, modes: Sequence[str], has_references: bool) -> list[Result]:
+    """Evaluate, print one table per tag and write everything into the run directory, which is locked meanwhile.
+
+    The folder is made once the model is loaded: what is refused before leaves nothing.
+    """
     started = time.monotonic()
-    with run_lock(run.path):
-        run.write_config(to_yaml(config))
-        run.write_status("running")
-        environments = EsManager(config.es_manager.val, config.custom_envs)
-        try:
-            if (model := Path(config.actor_rollout_ref.model.path)).is_dir():
-                verify(model.parent, role=model.name)
-            agent = build_agent(config, env_types=environments.env_types)
-            for note in agent.notes:
-                console.print(note, soft_wrap=True)
-            results = evaluate_model(config, agent, environments, modes)
-            agent.engine.close()
-            if has_references:
-                results += evaluate_references(config, environments)
-            for result in results:
-                run.write_episodes(result.policy.replace(" ", "_").replace("=", ""), result.episodes)
-        except BaseException as error:
-            run.write_status("failed", f"{type(error).__name__}: {error}")
-            raise
-        finally:
-            environments.close()
-        played = levels_behind_model(config, environments.env_types)
-        report(config, results)
-        report_unseen(results, played)
-        run.log(0, summarize(results, played))
-        if lost := all_lost(results):
-            run.write_status("failed", lost)
-            raise RagenError(lost)
-        run.write_status("finished", seconds=round(time.monotonic() - started, 1))
-        return results
+    with closing(EsManager(config.es_manager.val, config.custom_envs)) as environments:
+        agent = loaded_agent(config, environments.env_types)
+        with run_lock(out):
+            run = RunDir(out)
+            run.write_config(to_yaml(config))
+            run.write_status("running")
+            try:
+                results = evaluate_model(config, agent, environments, modes)
+                agent.engine.close()
+                if has_references:
+                    results += evaluate_references(config, environments)
+                for result in results:
+                    run.write_episodes(result.policy.replace(" ", "_").replace("=", ""), result.episodes)
+            except BaseException as error:
+                run.write_status("failed", f"{type(error).__name__}: {error}")
+                raise
+            played = levels_behind_model(config, environments.env_types)
+            report(config, results)
+            report_unseen(results, played)
+            run.log(0, summarize(results, played))
+            if lost := all_lost(results):
+                run.write_status("failed", lost)
+                raise RagenError(lost)
+            run.write_status("finished", seconds=round(time.monotonic() - started, 1))
+            return results
+
+
+def loaded_agent(config: Config, env_types: Sequence[str]) -> AgentProxy:
+    """The model to evaluate, once the files of its checkpoint are those that were written."""
+    if (model := Path(config.actor_rollout_ref.model.path)).is_dir():
+        verify(model.parent, role=model.name)
+    agent = build_agent(config, env_types=env_types)
+    for note in agent.notes:
+        console.print(note, soft_wrap=True)
+    return agent
 
 
 def say_what_pays(config: Config, run: RunDir, results: Sequence[Result]) -> None:

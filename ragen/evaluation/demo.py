@@ -15,7 +15,6 @@ from ragen.errors import install_command
 from ragen.evaluation.command import run_evaluation
 from ragen.llm_agent.metrics import success
 from ragen.tracking.console import console, print_table
-from ragen.tracking.rundir import RunDir
 
 QUICKSTARTS = {"bandit": "quickstart_bandit", "frozen_lake": "quickstart", "sokoban": "quickstart_sokoban"}
 """Environment -> its training configuration for a laptop."""
@@ -45,7 +44,7 @@ def play(out: Path, levels: int) -> None:
     rows = []
     for game, config_name in QUICKSTARTS.items():
         config = load_config(config_name, with_levels(config_name, levels))
-        results = run_evaluation(config, RunDir(out / game), modes=("sampled", "greedy"), has_references=True)
+        results = run_evaluation(config, out / game, modes=("sampled", "greedy"), has_references=True)
         for tag in config.es_manager.val.env_configs.tags:
             rates = [success([e for e in result.episodes if e.tag == tag]) for result in results]
             rows.append([tag, *(f"{rate}" for rate in rates)])

@@ -16,7 +16,7 @@ from ragen.engine.base import Completion, Engine, Request, SamplingParams, StopR
 from ragen.errors import EngineError
 from ragen.llm_agent.chat import Chat
 from ragen.llm_agent.prompts import ASSISTANT
-from ragen.models.resolve import inner_model, resolve_model
+from ragen.models.resolve import model_path_of, resolve_model
 from ragen.seeding import fixed_hash
 from ragen.text import printable
 
@@ -109,7 +109,7 @@ def open_conversation(options: ChatOptions) -> tuple[Conversation, list[str]]:
     from ragen.llm_agent.build import build_agent
     from ragen.trainer.checkpoints.checksums import verify
 
-    folder = find_model(options.model)
+    folder = resolve_model(model_path_of(options.model))
     if isinstance(folder, Path):
         verify(folder.parent, role=folder.name)
     length = fitting_length(folder, options.max_model_len)
@@ -118,14 +118,6 @@ def open_conversation(options: ChatOptions) -> tuple[Conversation, list[str]]:
     chat = Chat(agent.chat.tokenizer, forced_prefix="")
     notes = [f"Model: {folder}", *filter(None, (chat.note, agent.engine.note))]
     return Conversation(agent.engine, chat, options, max_model_len=length), notes
-
-
-def find_model(name: str) -> Path | str:
-    """The folder that a model name, a checkpoint or a run stands for."""
-    path = Path(name).expanduser()
-    if path.is_dir() and not (path / "config.json").is_file() and (found := inner_model(path)):
-        return found
-    return resolve_model(name)
 
 
 def talk(options: ChatOptions, source: TextIO = sys.stdin, out: TextIO = sys.stdout, notes: TextIO = sys.stderr) -> int:

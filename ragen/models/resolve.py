@@ -78,7 +78,8 @@ def tiny_family(env_types: Sequence[str]) -> str:
     if unknown := sorted(set(env_types) - set(family_of)):
         raise ConfigError(
             f"No embedded model plays {', '.join(unknown)}; 'tiny' plays {', '.join(family_of)}. "
-            "Set model_path to a general model (`ragen models` lists some)."
+            f"Set model_path to one of them by its name ({', '.join(TINY_NAMES)}), or to a general model "
+            "(`ragen models` lists some)."
         )
     families = sorted({family_of[env_type] for env_type in env_types})
     if len(families) > 1:
@@ -113,6 +114,20 @@ def checked_directory(path: Path) -> Path:
     if (path / "tokenizer.json").is_file():
         raise ConfigError(f"{path} holds a tokenizer and no model: config.json is missing. " + WHAT_ELSE)
     raise ConfigError(f"{path} is not a Hugging Face directory: config.json is missing. " + WHAT_ELSE)
+
+
+def model_path_of(name: str | Path) -> str:
+    """The model_path that a name stands for: a run or a checkpoint is its newest actor, others are themselves."""
+    path = Path(name).expanduser()
+    if not path.is_dir() or (path / "config.json").is_file() or holds_runs(path):
+        return str(name)
+    return str(inner_model(path) or name)
+
+
+def holds_runs(path: Path) -> bool:
+    """Whether run directories lie in a folder that is none itself: no checkpoint of theirs stands for it."""
+    runs = (file for pattern in ("*/config.yaml", "*/*/config.yaml") for file in path.glob(pattern))
+    return not (path / "config.yaml").is_file() and any(runs)
 
 
 def inner_model(path: Path) -> Path | None:

@@ -76,17 +76,37 @@ def mean_curves(seeds: Sequence[Sequence[Curve]], *, share_levels: bool) -> list
     return means
 
 
-def plot_learning_curve(runs: Sequence[Path], out: Path) -> dict[str, list[Curve]]:
-    """Draw every validation tag into one PNG; returns what was drawn: a run, or the mean of several."""
-    seeds, levels = [read_run(run) for run in runs], read_validation(runs[0]).levels
+def read_seeds(runs: Sequence[Path]) -> list[dict[str, list[Curve]]]:
+    """[runs] The curves of every validation tag, which all runs share."""
+    seeds = [read_run(run) for run in runs]
     for run, found in zip(runs, seeds, strict=True):
         if [*found] != [*seeds[0]]:
             raise RagenError(
                 f"{run} is validated on {', '.join(found)}, {runs[0]} on {', '.join(seeds[0])}. Several runs are drawn "
                 "as seeds of one setting: give runs of the same one."
             )
+    return seeds
+
+
+def join(runs: Sequence[Path], seeds: Sequence[dict[str, list[Curve]]]) -> dict[str, list[Curve]]:
+    """The curves of a run, or the mean of several."""
     is_shared = share_levels([str(value_at(read_yaml(run / "config.yaml"), "seed.val", run)) for run in runs])
-    curves = {tag: mean_curves([found[tag] for found in seeds], share_levels=is_shared) for tag in seeds[0]}
+    return {tag: mean_curves([found[tag] for found in seeds], share_levels=is_shared) for tag in seeds[0]}
+
+
+def plot_learning_curve(runs: Sequence[Path], out: Path) -> dict[str, list[Curve]]:
+    """Draw every validation tag into one PNG; returns what was drawn: a run, or the mean of several."""
+    seeds = read_seeds(runs)
+    curves = join(runs, seeds)
+    draw(runs, seeds, curves, out)
+    return curves
+
+
+def draw(
+    runs: Sequence[Path], seeds: Sequence[dict[str, list[Curve]]], curves: dict[str, list[Curve]], out: Path
+) -> None:
+    """One PNG with a panel for each tag; of several runs also a thin line each."""
+    levels = read_validation(runs[0]).levels
     figure = new_figure(6.4 * len(curves), 4.2)
     axes = figure.subplots(1, len(curves), squeeze=False)[0]
     for axis, (tag, found) in zip(axes, curves.items(), strict=True):
@@ -110,12 +130,12 @@ def plot_learning_curve(runs: Sequence[Path], out: Path) -> dict[str, list[Curve
         axis.grid(alpha=0.25)
         axis.legend(fontsize=8, loc="lower right")
     save_figure(figure, out, dpi=150)
-    return curves
 
 
 def print_learning_curve(runs: Sequence[Path], out: Path) -> None:
-    """Draw runs, and print the first and the last point of every curve."""
-    curves = plot_learning_curve(runs, out)
+    """Print the first and the last point of every curve, and draw them."""
+    seeds = read_seeds(runs)
+    curves = join(runs, seeds)
     if len(runs) > 1:
         lasts = {run: read_metrics(run)[-1]["step"] for run in runs}
         print(f"the mean of {len(runs)} runs with 95 % intervals over them, at the steps that all have")
@@ -126,4 +146,5 @@ def print_learning_curve(runs: Sequence[Path], out: Path) -> None:
         for curve in found:
             first, last = curve.estimates[0], curve.estimates[-1]
             print(f"{tag}, {curve.name}: {first} at step {curve.steps[0]} -> {last} at step {curve.steps[-1]}")
+    draw(runs, seeds, curves, out)  # which needs matplotlib, and the numbers do not
     print(f"wrote {out}")

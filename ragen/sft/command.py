@@ -239,7 +239,7 @@ def validate(config: Config, sft: SftConfig, root: Path, merged: Path) -> None:
     parts = config.actor_rollout_ref
     parts = replace(parts, model=replace(parts.model, path=str(merged)))
     trained = replace(config, model_path=str(merged), actor_rollout_ref=parts)
-    results = run_evaluation(trained, RunDir(folder), modes=("sampled", "greedy"), has_references=True)
+    results = run_evaluation(trained, folder, modes=("sampled", "greedy"), has_references=True)
     rows = [[tag, *row] for tag in config.es_manager.val.env_configs.tags for row in table_rows(results, tag)]
     lines = [" | ".join(row) for row in [["environment", *COLUMNS], *rows]]
     write_atomic(merged / "validate.log", "\n".join(lines) + "\n")

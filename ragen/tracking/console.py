@@ -50,13 +50,22 @@ def progress(title: str, total: int) -> Iterator[Advance]:
 
 
 def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """A table; the first column is text, the others are numbers. Narrow screens fold cells, nothing is cut."""
+    """A table; the first column is text, the others are numbers. Narrow screens fold cells, nothing is cut.
+
+    Where nobody watches there are no blank lines, and no blanks at the end of a line.
+    """
     table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
     for index, column in enumerate(columns):
         table.add_column(column, justify="left" if index == 0 else "right", overflow="fold")
     for row in rows:
         table.add_row(*row)
-    console.print(table)
+    if console.is_terminal:
+        console.print(table)
+        return
+    with console.capture() as lines:
+        console.print(table)
+    # Rich fills every line up to the width of the table.
+    console.print("\n".join(line.rstrip() for line in lines.get().splitlines() if line.strip()), soft_wrap=True)
 
 
 def markdown_table(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:

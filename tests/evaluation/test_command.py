@@ -103,7 +103,21 @@ def test_episodes_may_have_25_turns_and_more(tmp_path):
 def test_a_model_that_cannot_be_had_is_an_error_that_says_what_to_do(tmp_path, capsys):
     assert main(["eval", "no/such-model", "--config-name", "_2_sokoban", "--out", str(tmp_path / "run")]) == 1
     assert "tiny" in capsys.readouterr().err
-    assert json.loads((tmp_path / "run" / "status.json").read_text())["state"] == "failed"
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        (["--config-name", "countdown"], "No embedded model plays countdown"),
+        (["actor_rollout_ref.rollout.max_model_len=99999"], "max_model_len is 99999"),
+    ],
+)
+def test_what_is_refused_before_play_leaves_nothing(tmp_path, monkeypatch, capsys, words, reason):
+    monkeypatch.chdir(tmp_path)
+    assert main(["eval", "tiny", *words]) == 1
+    assert reason in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize("start", ["", "model_path="])
@@ -117,6 +131,18 @@ def test_the_config_of_the_run_counts_however_its_checkpoint_is_named(sokoban_ru
     played = yaml.safe_load((out / "config.yaml").read_text())
     assert played["es_manager"]["val"]["env_groups"] == 6
     assert played["actor_rollout_ref"]["model"]["path"] == str(actor)
+
+
+@pytest.mark.parametrize("start", ["", "model_path="])
+def test_a_run_stands_for_its_newest_checkpoint_which_is_said(sokoban_run, tmp_path, capsys, start):
+    run, out = tmp_path / "run", tmp_path / "out"
+    for step in (8, 10):
+        actor = shutil.copytree(EMBEDDED / "sokoban", run / f"global_step_{step}" / "actor")
+    shutil.copy(sokoban_run / "config.yaml", run)
+    assert main(["eval", f"{start}{run}", "--mode", "greedy", "--no-reference", "--out", str(out)]) == 0
+    said = capsys.readouterr().out
+    assert said.startswith(f"Model: {actor}, the newest in {run}\nEnvironment and prompts: {run / 'config.yaml'}\n")
+    assert yaml.safe_load((out / "config.yaml").read_text())["actor_rollout_ref"]["model"]["path"] == str(actor)
 
 
 def test_a_wrong_key_is_an_error_before_anything_is_written(tmp_path, capsys):

@@ -3,6 +3,7 @@
 import io
 import os
 import pty
+import shutil
 import subprocess
 import sys
 
@@ -10,8 +11,8 @@ import pytest
 
 from ragen.cli import main
 from ragen.engine.base import StopReason
-from ragen.errors import EngineError, ModelUnavailable
-from ragen.evaluation.talk import ChatOptions, Conversation, find_model, messages, open_conversation, talk
+from ragen.errors import EngineError
+from ragen.evaluation.talk import ChatOptions, Conversation, messages, open_conversation, talk
 from ragen.models.resolve import TINY_ROOT
 
 MODEL = "tiny/frozen_lake"
@@ -100,13 +101,9 @@ def test_what_a_model_writes_has_no_power_over_the_terminal(conversation, monkey
 
 def test_a_run_stands_for_its_newest_actor(tmp_path):
     for step in (4, 12):
-        actor = tmp_path / "run" / f"global_step_{step}" / "actor"
-        actor.mkdir(parents=True)
-        for name in ("config.json", "model.safetensors"):
-            (actor / name).write_bytes((TINY_ROOT / "bandit" / name).read_bytes())
-    assert find_model(str(tmp_path / "run")) == actor
-    with pytest.raises(ModelUnavailable, match="does not exist"):
-        find_model(str(tmp_path / "other"))
+        actor = shutil.copytree(TINY_ROOT / "bandit", tmp_path / f"global_step_{step}" / "actor")
+    _, notes = open_conversation(options(model=str(tmp_path)))
+    assert notes[0] == f"Model: {actor}"
 
 
 def test_a_wrong_model_and_a_wrong_number_are_one_line(capsys):

@@ -13,7 +13,7 @@ import pytest
 from ragen.errors import ConfigError, ModelUnavailable
 from ragen.models import resolve
 from ragen.models.catalogue import CATALOGUE, PROVENANCE_FILE
-from ragen.models.resolve import resolve_model
+from ragen.models.resolve import model_path_of, resolve_model
 
 
 @pytest.fixture(autouse=True)
@@ -75,7 +75,7 @@ def test_tiny_for_two_families_names_both(tiny_root: Path):
 
 
 def test_tiny_for_an_environment_it_was_not_made_for_says_so(tiny_root: Path):
-    with pytest.raises(ConfigError, match=r"No embedded model plays chess; 'tiny' plays bandit"):
+    with pytest.raises(ConfigError, match=r"No embedded model plays chess; 'tiny' plays bandit.*\(tiny/bandit, "):
         resolve_model("tiny", env_types=["sokoban", "chess"])
 
 
@@ -131,6 +131,15 @@ def test_a_run_folder_points_to_its_latest_actor(tmp_path: Path):
         make_model(tmp_path / f"run/checkpoints/global_step_{step}/actor")
     with pytest.raises(ConfigError, match=r"model_path=run/checkpoints/global_step_100/actor"):
         resolve_model("run")
+
+
+def test_a_run_and_a_checkpoint_stand_for_their_newest_actor_and_other_names_for_themselves(tmp_path: Path):
+    for step in (9, 20, 100):
+        actor = make_model(tmp_path / f"run/global_step_{step}/actor")
+    assert model_path_of("run") == model_path_of(Path("run/global_step_100")) == str(actor.relative_to(tmp_path))
+    (tmp_path / "run/config.yaml").touch()
+    for name in (str(actor), str(tmp_path), "tiny", "tiny/sokoban", "org/name", "nowhere"):
+        assert model_path_of(name) == name
 
 
 def test_a_sharded_checkpoint_says_how_to_merge_it(tmp_path: Path):

@@ -2,6 +2,7 @@
 
 import json
 import struct
+import sys
 import zlib
 
 import pytest
@@ -80,6 +81,15 @@ def test_the_figure_is_written_and_not_blank(run, capsys):
     assert main(["plot", str(run)]) == 0
     assert "0.250 [0.160, 0.368] at step 0 -> 0.750" in capsys.readouterr().out
     assert len(png_pixels((run / "learning_curve.png").read_bytes())) > 50
+
+
+def test_without_matplotlib_the_numbers_are_printed_and_the_extra_is_named(run, capsys, monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    assert main(["plot", str(run)]) == 1
+    said = capsys.readouterr()
+    assert "0.250 [0.160, 0.368] at step 0 -> 0.750" in said.out
+    assert said.err.startswith("error: Figures need matplotlib. Run: pip install ")
+    assert not (run / "learning_curve.png").exists()
 
 
 def test_a_run_without_validation_says_so(tmp_path):

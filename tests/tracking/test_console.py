@@ -1,8 +1,8 @@
-"""Numbers and times in few characters."""
+"""Numbers and times in few characters; tables for a pipe."""
 
 import pytest
 
-from ragen.tracking.console import compact, duration
+from ragen.tracking.console import compact, duration, print_table
 
 
 @pytest.mark.parametrize(
@@ -28,3 +28,10 @@ def test_numbers_are_short_and_can_be_read_back(value, text):
 @pytest.mark.parametrize(("seconds", "text"), [(0, "0 s"), (59.4, "59 s"), (75, "1 min 15 s"), (7260, "2 h 1 min")])
 def test_durations_are_in_two_units_at_most(seconds, text):
     assert duration(seconds) == text
+
+
+def test_a_piped_table_has_no_blanks_at_the_end_of_its_lines_and_no_blank_lines(capsys):
+    print_table("two", ["name", "number"], [["a", "1"], ["long name", ""]])
+    lines = capsys.readouterr().out.split("\n")
+    assert lines[:2] == ["two", " name       number"]
+    assert lines[3:] == [" a               1", " long name", ""]

@@ -14,14 +14,13 @@ import threading
 import time
 from collections import deque
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from ragen.engine.base import Completion, StopReason
 from ragen.errors import RagenError
 from ragen.llm_agent.agent_proxy import stop_strings
 from ragen.llm_agent.prompts import tool_description
-from ragen.models.resolve import inner_model, resolve_model
+from ragen.models.resolve import model_path_of, resolve_model
 from ragen.text import printable
 from ragen.types import Message
 from ragen.view.playing.session import Session
@@ -37,9 +36,7 @@ HOTTEST = 10.0
 
 def playable(name: str) -> str:
     """The model that --play names: a run or checkpoint stands for its newest actor, all else is a model_path."""
-    path = Path(name).expanduser()
-    if path.is_dir() and not (path / "config.json").is_file() and (found := inner_model(path)):
-        return str(found)
+    name = model_path_of(name)
     if name != "tiny":  # which one that is, the environment says
         resolve_model(name)
     return name
