@@ -65,7 +65,8 @@ def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]
     with console.capture() as lines:
         console.print(table)
     # Rich fills every line up to the width of the table.
-    console.print("\n".join(line.rstrip() for line in lines.get().splitlines() if line.strip()), soft_wrap=True)
+    kept = [line.rstrip() for line in lines.get().splitlines() if line.strip()]
+    console.print("\n".join(kept), soft_wrap=True, markup=False, highlight=False)
 
 
 def markdown_table(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:

@@ -35,3 +35,8 @@ def test_a_piped_table_has_no_blanks_at_the_end_of_its_lines_and_no_blank_lines(
     lines = capsys.readouterr().out.split("\n")
     assert lines[:2] == ["two", " name       number"]
     assert lines[3:] == [" a               1", " long name", ""]
+
+
+def test_markup_in_a_piped_table_is_read_once(capsys):
+    print_table("t", ["name"], [[r"\[bold] is no mark"]])
+    assert "[bold] is no mark" in capsys.readouterr().out
