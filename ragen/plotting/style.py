@@ -91,7 +91,8 @@ def draw_bars(
     if intervals:
         error_bars(axis, positions, values, intervals, label=interval_label)
     bucket_ticks(axis, labels)
-    from_zero(axis)
+    is_crowded = len(values) > 8
+    from_zero(axis, room=0.25 if is_crowded else 0.12)
     for position, value in enumerate(values):
         low, high = intervals[position] if intervals else (value, value)
         is_down = value < 0
@@ -103,7 +104,7 @@ def draw_bars(
             ha="center",
             va="top" if is_down else "bottom",
             fontsize=8,
-            rotation=90 if len(values) > 8 else 0,
+            rotation=90 if is_crowded else 0,
             bbox=BACKING,
             zorder=4,
         )
