@@ -116,6 +116,20 @@ class Broken(Counter):
         raise OSError("no board today")
 
 
+class Mute(Counter):
+    """Does not say whether the level is solved."""
+
+    def step(self, action):
+        return ragen.StepResult(observation=self.text, reward=1.0, terminated=True)
+
+
+class Loud(Counter):
+    """Takes its generator for Python's."""
+
+    def sample_text(self, rng):
+        return str(rng.randint(0, 9))
+
+
 def install_points(folder, points):
     """What an installer writes of a package `own-parts` with these estimators."""
     info = folder / "own_parts-1.0.dist-info"

@@ -73,3 +73,11 @@ def test_an_environment_that_raises_is_an_error_with_its_message(capsys, monkeyp
     assert main(["check", "--config-name", "quickstart", *SMALL]) == 1
     said = capsys.readouterr()
     assert "error: custom_envs.FrozenLake: ValueError: thin ice" in said.err and said.out == ""
+
+
+def test_an_environment_of_ones_own_that_breaks_its_contract_is_an_error(capsys):
+    own = ["custom_envs.Bandit.env_type=tests.api.own:Mute", "custom_envs.Bandit.env_config=null"]
+    assert main(["check", "--config-name", "quickstart_bandit", "model_path=tiny/bandit", *own]) == 1
+    said = capsys.readouterr()
+    assert said.err.startswith("error: custom_envs.Bandit.env_type=tests.api.own:Mute: tried on level 123: step")
+    assert "Try it with ragen.check_env." in said.err and said.out == ""
