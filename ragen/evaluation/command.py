@@ -31,7 +31,7 @@ from ragen.trainer.checkpoints.checkpoint import BEST, find_best
 from ragen.trainer.checkpoints.checksums import verify
 from ragen.trainer.held_out import PlayedLevels, held_out_metrics, levels_behind
 from ragen.trainer.starting.earnings import SILENT
-from ragen.trainer.starting.preflight import conclude
+from ragen.trainer.starting.preflight import conclude, no_random_lines
 from ragen.types import Status
 
 OWN_CONFIG = "that of the checkpoint's run, else eval"
@@ -164,6 +164,7 @@ def run_evaluation(config: Config, run: RunDir, *, modes: Sequence[str], has_ref
         run.write_config(to_yaml(config))
         run.write_status("running")
         environments = EsManager(config.es_manager.val, config.custom_envs)
+        notes: list[str] = []
         try:
             if (model := Path(config.actor_rollout_ref.model.path)).is_dir():
                 verify(model.parent, role=model.name)
@@ -174,6 +175,7 @@ def run_evaluation(config: Config, run: RunDir, *, modes: Sequence[str], has_ref
             agent.engine.close()
             if has_references:
                 results += evaluate_references(config, environments)
+                notes = no_random_lines(environments)
             for result in results:
                 run.write_episodes(result.policy.replace(" ", "_").replace("=", ""), result.episodes)
         except BaseException as error:
@@ -183,6 +185,8 @@ def run_evaluation(config: Config, run: RunDir, *, modes: Sequence[str], has_ref
             environments.close()
         played = levels_behind_model(config, environments.env_types)
         report(config, results)
+        for note in notes:
+            console.print(note, soft_wrap=True)
         report_unseen(results, played)
         run.log(0, summarize(results, played))
         if lost := all_lost(results):

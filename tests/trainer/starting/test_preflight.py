@@ -111,6 +111,17 @@ def test_an_environment_that_raises_is_one_line(monkeypatch):
     assert "\n" not in note
 
 
+def test_a_random_answer_that_fails_is_said_once(caplog):
+    """Not once for each part of the levels, and not as if there were none."""
+    own = "tests.api.own:Loud"
+    tag = f"{{env_type: '{own}', max_actions_per_traj: 1, env_instruction: Say., max_tokens: 9}}"
+    tags = [f"es_manager.{name}.env_configs.tags=[Mine]" for name in ("train", "val")]
+    found = preflight(levels("quickstart", 16, f"+custom_envs.Mine={tag}", *tags), limit_s=60)
+    assert found.notes == ["Mine has no random line: its sample_text failed."]
+    [said] = [record.getMessage() for record in caplog.records]
+    assert said.startswith("Mine: sample_text failed: AttributeError: 'Rng' object has no attribute 'randint'")
+
+
 # --- in a training --------------------------------------------------------------------------------------------------
 
 
