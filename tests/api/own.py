@@ -77,6 +77,11 @@ def half_reward(episode):
     return episode.reward / 2
 
 
+def tiring(episode):
+    """Every action costs."""
+    return episode.reward - 0.5 * episode.num_actions
+
+
 def no_reward():
     return 0.0
 

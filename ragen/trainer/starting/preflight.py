@@ -67,7 +67,7 @@ class Preflight:
     notes: Sequence[str] = ()
     """What was not played, and why: a line each."""
     warnings: Sequence[str] = ()
-    """A paragraph for every environment in which silence pays."""
+    """A paragraph for every environment in which silence pays, or whose solver has too small a budget."""
 
     def to_text(self, *, has_break_even: bool) -> str:
         """A table for each environment, what is missing in them, and the warnings.
@@ -107,7 +107,11 @@ def conclude(
     everybody = {**played, earnings.MODEL: model} if model else dict(played)
     tags = [each for tag in played_tags(config) if (each := earnings.compare(tag, everybody)).policies]
     penalty = config.es_manager.format_penalty
-    warnings = [earnings.warning(each, config.agent_proxy, format_penalty=penalty) for each in tags]
+    warnings = []
+    for each in tags:
+        max_actions = config.custom_envs[each.tag].max_actions_per_traj
+        warnings.append(earnings.warning(each, config.agent_proxy, format_penalty=penalty))
+        warnings.append(earnings.budget_warning(each, config.agent_proxy, max_actions=max_actions))
     return Preflight(tags=tags, notes=notes, warnings=[text for text in warnings if text])
 
 

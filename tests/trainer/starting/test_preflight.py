@@ -151,9 +151,12 @@ def test_without_a_first_validation_there_is_no_row_of_the_model(tmp_path, capsy
     assert HEADER not in capsys.readouterr().out and not (tmp_path / "b" / PREFLIGHT).exists()
 
 
-def test_a_model_that_says_nothing_is_warned_of_and_trained(tmp_path, capsys):
+def test_a_model_that_says_nothing_is_warned_of_where_trying_costs_and_trained(tmp_path, capsys):
     short = ("actor_rollout_ref.rollout.response_length=1", "trainer.total_training_steps=1", "trainer.save_freq=-1")
-    run = train(tmp_path, *short, env=LAKE)
+    train(tmp_path / "free", *short, env=LAKE)
+    said = capsys.readouterr().out
+    assert "\n  model       0.000" in said and "warning: silence" not in said, "a failed try costs nothing"
+    run = train(tmp_path, *short, "es_manager.reward_function=tests.api.own:tiring", env=LAKE)
     assert "warning: silence pays in FrozenLake. An agent that gives invalid" in capsys.readouterr().out
     assert json.loads((tmp_path / PREFLIGHT).read_text())["tags"]["FrozenLake"]["silence_pays"] is True
     assert 1 in run.metrics
