@@ -12,7 +12,7 @@ from functools import partial
 from ragen.algorithms.filter_strategies import STRATEGIES, FilterSettings
 from ragen.config.actor_rollout_ref import POLICY_LOSSES
 from ragen.config.estimators import ESTIMATORS
-from ragen.config.extensions import check_takes_one, refuse
+from ragen.config.extensions import refuse
 from ragen.config.schema import Config, EnvConfigsConfig, EnvSetConfig
 from ragen.config.validate import check_needs, env_sets
 from ragen.env.boundary import EnvFault
@@ -20,8 +20,8 @@ from ragen.env.checker import check_briefly
 from ragen.env.registry import REGISTRY, make_env
 from ragen.errors import ConfigError
 from ragen.llm_agent.es_manager import EsManager, levels_from
-from ragen.llm_agent.own_metrics import KEY as METRIC_KEY
 from ragen.llm_agent.rewards import KEY as REWARD_KEY
+from ragen.trainer.starting.own_functions import check_own_functions
 
 
 def check_own_parts(config: Config) -> None:
@@ -29,6 +29,7 @@ def check_own_parts(config: Config) -> None:
     check_importable(config)
     check_functions(config)
     check_own_environments(config)
+    check_own_functions(config)
 
 
 def check_own_environments(config: Config) -> None:
@@ -51,10 +52,6 @@ def check_functions(config: Config) -> None:
         from ragen.algorithms.own_parts import check_strategy
 
         check_strategy(parts.rollout.rollout_filter_strategy, FilterSettings.from_config(parts.rollout))
-    if config.es_manager.reward_function is not None:
-        check_takes_one("rewards", config.es_manager.reward_function, REWARD_KEY)
-    if config.trainer.metric_function is not None:
-        check_takes_one("metrics", config.trainer.metric_function, METRIC_KEY)
 
 
 def check_environment(config: Config, tag: str) -> None:
