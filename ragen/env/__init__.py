@@ -11,6 +11,7 @@ gymnasium.py, success_rule.py   Gymnasium environments, and minigrid.py for Mini
 reasoning_gym, textarena,
 textworld, openenv              adapters to other packages; survey.py and shared_random.py serve them
 boundary.py                     calls into environments that others wrote; only checked values come back
+time_limit.py                   what names the call that hangs while an environment is checked
 
 One more environment: a folder with env.py (a config dataclass with defaults, and `reset`, `step`, `render`, `actions`),
 a line in registry.REGISTRY and an entry in config/envs.yaml. The checker tests it from then on; see

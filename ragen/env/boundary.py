@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from types import FrameType
 from typing import Any, TypeVar
 
 from ragen.env.base import Env, StepResult, TextEnv
@@ -22,6 +23,7 @@ from ragen.seeding import Rng
 from ragen.text import MAX_ERROR, safe
 
 T = TypeVar("T")
+_Passing = type[BaseException] | tuple[type[BaseException], ...]
 
 MAX_OBSERVATION = 1_000_000
 """Characters of an observation or of notes; more fits into no context."""
@@ -103,12 +105,15 @@ def check_step(result: Any) -> StepResult:
     is_done, terminated, truncated = (_checked(as_flag, parts[name], f"step returned {name}") for name in flags)
     if is_done != (terminated or truncated):
         raise EnvFault(f"step returned is_done {is_done}, terminated {terminated} and truncated {truncated}.")
+    info = _checked(as_info, parts["info"], "step returned an info")
+    if "success" not in info:  # nobody could tell whether the level is solved
+        raise EnvFault(f"step returned an info without 'success', {quote(info)}: step_info(...) makes what it needs.")
     return StepResult(
         observation=_checked(as_text, parts["observation"], "step returned an observation"),
         reward=_checked(as_reward, parts["reward"], "step returned a reward"),
         terminated=terminated,
         truncated=truncated,
-        info=_checked(as_info, parts["info"], "step returned an info"),
+        info=info,
         tool_result=_checked(as_tool_result, parts["tool_result"], "step returned a tool_result"),
         tool_problem=_checked(as_problem, parts["tool_problem"], "step returned a tool_problem"),
     )
@@ -134,7 +139,7 @@ def sample_text(env: TextEnv, rng: Rng) -> str | None:
     return None if text is None else _checked(as_text, text, "sample_text returned")
 
 
-def guarded(call: Callable[..., T], *args: Any, passing: type[BaseException] | tuple[()] = ()) -> T:
+def guarded(call: Callable[..., T], *args: Any, passing: _Passing = ()) -> T:
     """Call into an environment. Whatever it raises is an EnvFault, sys.exit() too; only Ctrl-C goes through."""
     try:
         return call(*args)
@@ -154,11 +159,16 @@ def describe(error: BaseException) -> str:
         message = str.__str__(str(error))
     except BaseException as second:  # an exception's own __str__ is the environment's code, too
         message = f"(its message cannot be read: __str__ raised {type(second).__name__})"
-    frames = [(frame.f_code, line) for frame, line in traceback.walk_tb(error.__traceback__)]
+    frames = list(traceback.walk_tb(error.__traceback__))
     # The first frame is the one that called the environment.
-    code, line = frames[-1] if len(frames) > 1 else (None, 0)
-    origin = f" ({Path(code.co_filename).name}:{line} in {code.co_name})" if code else ""
-    return safe(f"{name}: {message}" if message else name, MAX_ERROR - len(origin)) + origin
+    where = origin(*frames[-1]) if len(frames) > 1 else ""
+    return safe(f"{name}: {message}" if message else name, MAX_ERROR - len(where)) + where
+
+
+def origin(frame: FrameType, line: int | None = None) -> str:
+    """Where a frame is: " (env.py:31 in step)"."""
+    code = frame.f_code
+    return f" ({Path(code.co_filename).name}:{line or frame.f_lineno} in {code.co_name})"
 
 
 def _last_lines(error: BaseException) -> str:

@@ -10,13 +10,17 @@ import os
 import pickle
 import subprocess
 import sys
-from collections.abc import Callable, Iterable
+import time
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 
 from ragen.env import boundary
 from ragen.env.base import Env, StepResult, TextEnv
 from ragen.env.boundary import EnvFault
+from ragen.env.time_limit import within
 from ragen.env.tool_env import ToolEnv
 from ragen.env.tools import PROBLEMS, TOOL_CALL, Tool, ToolCall
+from ragen.errors import RagenError
 from ragen.seeding import Rng
 
 INFO_KEYS = ("action_is_valid", "action_is_effective", "success")
@@ -24,6 +28,14 @@ NUM_TRANSCRIBED = 10
 """Steps of an episode that a fresh process must play alike."""
 MAX_STEPS = 1000
 """Length of a random episode; an environment without `max_steps` in its config may still be running then."""
+LIMIT_S = 60.0
+"""Longest time of a call."""
+QUICK_S = 0.2
+"""Longest time of the first action of a brief check, with all before it; of a slower environment it tries no more."""
+NUM_BRIEF = 3
+"""Actions that a brief check tries, each on the fresh level."""
+SHORT = ("hello", "1", "")
+"""Texts of a brief check."""
 
 HOSTILE = (
     "",
@@ -51,24 +63,19 @@ print("\\n" + json.dumps([transcript(make(), seed) for seed in seeds]))
 """
 
 
-def check_env(make: Callable[[], TextEnv], seeds: Iterable[int], *, has_noise: bool = False) -> None:
+def check_env(
+    make: Callable[[], TextEnv], seeds: Iterable[int], *, has_noise: bool = False, limit_s: float | None = LIMIT_S
+) -> None:
     """Play with the environments that `make` returns and fail, with the reason, on the first broken promise.
 
     `has_noise` says that actions may go astray in this configuration, so that a solution need not solve the level.
     `make` must be picklable (a function of a module, or functools.partial of one): a fresh process calls it too.
+    A call that takes longer than `limit_s` is a broken promise; without a limit the calling thread makes the calls.
     """
     seeds = list(seeds)
     try:
-        env = make()
-        for seed in seeds:
-            check_reset(env, make, seed)
-            check_first_actions(env, seed)
-            check_tools(env, seed)
-            check_random_episode(env, seed)
-            if not has_noise:
-                check_solution(env, seed)
+        within(limit_s, partial(check_here, make, seeds, has_noise=has_noise), border=__file__)
         check_fresh_process(make, seeds)
-        env.close()
     except SystemExit as error:  # else it would end this process with the look of success
         raise AssertionError(
             f"an environment must raise an error and not exit, got SystemExit({error.code!r})."
@@ -77,10 +84,59 @@ def check_env(make: Callable[[], TextEnv], seeds: Iterable[int], *, has_noise: b
         raise AssertionError(str(fault)) from fault
 
 
+def check_here(make: Callable[[], TextEnv], seeds: Iterable[int], *, has_noise: bool) -> None:
+    """What can be checked in one process."""
+    env = make()
+    for seed in seeds:
+        check_reset(env, make, seed)
+        check_first_actions(env, seed)
+        check_tools(env, seed)
+        check_random_episode(env, seed)
+        if not has_noise:
+            check_solution(env, seed)
+    env.close()
+
+
+def check_briefly(make: Callable[[], TextEnv], seed: int, *, limit_s: float | None) -> None:
+    """The part of `check_env` that a run is begun with: an action, and of an environment that is quick resets and more.
+
+    Whatever is wrong is an EnvFault. Values that the border converts (NumPy's numbers) are welcome here.
+    """
+
+    def check() -> None:
+        began, env = time.monotonic(), make()
+        boundary.start(env, seed, 0)
+        first, *others = brief_actions(env, seed)
+        check_result(env, boundary.step(env, first))
+        if time.monotonic() - began < QUICK_S:
+            check_reset(env, make, seed)
+            for action in others:
+                env.reset(seed)
+                check_result(env, boundary.step(env, action))
+        env.close()
+
+    try:
+        within(limit_s, partial(boundary.guarded, check, passing=(BrokenPromise, RagenError)), border=__file__)
+    except BrokenPromise as error:
+        raise EnvFault(str(error)) from error
+
+
+def brief_actions(env: TextEnv, seed: int) -> Sequence[object]:
+    """Actions of the list, or a random answer and short texts."""
+    if isinstance(env, Env):
+        return list(env.actions)[:NUM_BRIEF]
+    sample = boundary.sample_text(env, Rng(seed, "checker"))
+    return [*([] if sample is None else [sample]), *SHORT][:NUM_BRIEF]
+
+
+class BrokenPromise(AssertionError):
+    """What an environment does not keep to."""
+
+
 def expect(is_kept: bool, message: str) -> None:
     """Fail with a message; not an assert, so that it also works under python -O."""
     if not is_kept:
-        raise AssertionError(message)
+        raise BrokenPromise(message)
 
 
 def check_reset(env: TextEnv, make: Callable[[], TextEnv], seed: int) -> None:
@@ -160,13 +216,13 @@ def check_result(env: TextEnv, result: StepResult) -> StepResult:
         flag = getattr(result, name)
         expect(isinstance(flag, bool), f"{name} must be True or False, got {flag!r}.")
     missing = [key for key in INFO_KEYS if key not in result.info]
-    expect(not missing, f"info lacks {', '.join(missing)}.")
+    expect(not missing, f"the info of a step lacks {', '.join(missing)}: step_info(...) makes all that it needs.")
     odd = {key: value for key, value in result.info.items() if not isinstance(value, (int, float))}
     expect(not odd, f"infos must be numbers, got {odd}.")
     try:
         is_same = pickle.loads(pickle.dumps(result)) == result
     except Exception as error:  # whatever the pickling of a value raises
-        raise AssertionError(f"a result must survive pickle, got {type(error).__name__}: {error}") from error
+        raise BrokenPromise(f"a result must survive pickle, got {type(error).__name__}: {error}") from error
     expect(is_same, "a result must survive pickle unchanged.")
     return result
 

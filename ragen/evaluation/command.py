@@ -32,7 +32,7 @@ from ragen.trainer.checkpoints.checkpoint import BEST, find_best
 from ragen.trainer.checkpoints.checksums import verify
 from ragen.trainer.held_out import PlayedLevels, held_out_metrics, levels_behind
 from ragen.trainer.starting.earnings import SILENT
-from ragen.trainer.starting.preflight import conclude
+from ragen.trainer.starting.preflight import conclude, no_random_lines
 from ragen.types import Status
 
 OWN_CONFIG = "that of the checkpoint's run, else eval"
@@ -177,11 +177,13 @@ def run_evaluation(config: Config, out: Path, *, modes: Sequence[str], has_refer
             run = RunDir(out)
             run.write_config(to_yaml(config))
             run.write_status("running")
+            notes: list[str] = []
             try:
                 results = evaluate_model(config, agent, environments, modes)
                 agent.engine.close()
                 if has_references:
                     results += evaluate_references(config, environments)
+                    notes = no_random_lines(environments)
                 for result in results:
                     run.write_episodes(result.policy.replace(" ", "_").replace("=", ""), result.episodes)
             except BaseException as error:
@@ -189,6 +191,8 @@ def run_evaluation(config: Config, out: Path, *, modes: Sequence[str], has_refer
                 raise
             played = levels_behind_model(config, environments.env_types)
             report(config, results)
+            for note in notes:
+                console.print(note, soft_wrap=True)
             report_unseen(results, played)
             run.log(0, summarize(results, played))
             if lost := all_lost(results):

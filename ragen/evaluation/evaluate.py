@@ -11,7 +11,7 @@ from ragen.llm_agent.agent_proxy import AgentProxy, RolloutPlan, refuse_when_not
 from ragen.llm_agent.build import sampling_params
 from ragen.llm_agent.es_manager import EsManager, levels_from
 from ragen.llm_agent.metrics import pass_rate, rollout_metrics, success, success_intervals
-from ragen.llm_agent.policies import has_solver, play_policy
+from ragen.llm_agent.policies import CAN_PLAY, play_policy
 from ragen.tracking.console import progress
 from ragen.types import Episode, Metrics
 
@@ -65,11 +65,12 @@ def evaluate_model(config: Config, agent: AgentProxy, environments: EsManager, m
 
 
 def evaluate_references(config: Config, environments: EsManager) -> list[Result]:
-    """The random policy, and the solver where every environment has one, on the same levels."""
-    results = []
+    """The random policy and the solver on the same levels, each on those of the tags that it can play."""
+    results, seed = [], config.seed.val
     for name, noise in REFERENCES.items():
-        episodes = play_policy(config, environments, noise=noise, base_seed=config.seed.val, seed=config.seed.val)
-        if name != "solver" or all(has_solver(environments, tag) for tag in {e.tag for e in episodes}):
+        tags = [tag for tag in environments.tags if CAN_PLAY[name](environments, tag)]
+        if tags:
+            episodes = play_policy(config, environments, noise=noise, base_seed=seed, seed=seed, tags=tags)
             results.append(Result(policy=name, episodes=episodes))
     return results
 
@@ -87,10 +88,13 @@ COLUMNS = ("policy", "success [95 %]", "pass@k", *MEANS)
 
 
 def table_rows(results: Sequence[Result], tag: str) -> list[list[str]]:
-    """One row per policy for the episodes of a tag."""
+    """One row for each policy that played a tag."""
     rows = []
     for result in results:
-        members = [e for e in result.episodes if e.tag == tag and not e.status.is_fault]
+        played = [episode for episode in result.episodes if episode.tag == tag]
+        members = [episode for episode in played if not episode.status.is_fault]
+        if not played:
+            continue
         if not members:
             rows.append([result.policy, "no episode without a fault", *[""] * (len(COLUMNS) - 2)])
             continue

@@ -93,6 +93,9 @@ class TagCalls:
             self._said.add(kind)
             logger.warning("%s: %s%s", self.tag, text, f"\n{trace}" if trace else "")
 
+    def has_reported(self, kind: str) -> bool:
+        return kind in self._said
+
     def close(self, envs: list[TextEnv]) -> None:
         """Close environments; one that fails to or takes too long is named once and does not fail the run."""
 

@@ -133,7 +133,7 @@ class Seat:
         """Random actions for one answer; empty where the environment knows no random text."""
         if self.actions is not None:
             return [self.actions[rng.choice(list(self.actions))] for _ in range(count)]
-        text = self._ask(partial(boundary.sample_text, rng=rng))
+        text = self._ask("sample_text", partial(boundary.sample_text, rng=rng))
         return [] if text is None else [text]
 
     def plan(self) -> list[str] | None:
@@ -147,24 +147,24 @@ class Seat:
 
     def solve(self) -> list[Any] | None:
         """Action ids, or texts, of a shortest solution from the current state; None where there is none."""
-        return self._ask(boundary.solve)
+        return self._ask("solve", boundary.solve)
 
     def hint(self) -> str:
         """A short true sentence about the current state, empty where there is none."""
-        return self._ask(boundary.hint) or ""
+        return self._ask("hint", boundary.hint) or ""
 
-    def _ask(self, question: Any) -> Any:
+    def _ask(self, name: str, question: Any) -> Any:
         env = self.env
         if env is None:
             return None
 
         def work(clock: Clock) -> Any:
-            clock.start("a question", is_limited=False)  # a solver may search for a while
+            clock.start(name, is_limited=False)  # a solver may search for a while
             return question(env)
 
         [found] = self.calls.run([work])
         if isinstance(found, Exception):
-            self.calls.report("question", f"solve or hint failed: {found}", getattr(found, "trace", ""))
+            self.calls.report(name, f"{name} failed: {found}", getattr(found, "trace", ""))
             return None
         return found
 
@@ -311,6 +311,11 @@ class EsManager:
     @property
     def env_types(self) -> list[str]:
         return sorted({seat.spec.env_type for seat in self.seats})
+
+    @property
+    def tags(self) -> list[str]:
+        """Those that have a seat, in order."""
+        return list(dict.fromkeys(seat.tag for seat in self.seats))
 
     def reset(self, levels: Sequence[GroupLevel | None]) -> list[Seat]:
         """Put the environments on the levels of their groups and return the seats; those of a group without a level

@@ -6,6 +6,7 @@ import logging
 import re
 from collections.abc import Sequence
 from numbers import Real
+from typing import Any
 
 from ragen.config.extensions import load
 from ragen.types import Episode, Metrics
@@ -15,6 +16,18 @@ logger = logging.getLogger(__name__)
 KEY = "trainer.metric_function"
 NAME = re.compile(r"[\w./@+-]+")
 """What a metric may be called, so that files and pages can show it."""
+
+
+def checked_metrics(found: Any) -> Metrics:
+    """What a function returned, as metrics; an error says what was expected."""
+    try:
+        metrics = dict(found)
+    except (TypeError, ValueError) as error:
+        raise TypeError(f"it returned {found!r}; expected a dictionary of names and numbers") from error
+    for name, value in metrics.items():
+        if not (isinstance(name, str) and NAME.fullmatch(name) and isinstance(value, Real)):
+            raise TypeError(f"{name!r}: {value!r} is no metric; expected a name without spaces and a number")
+    return {name: float(value) for name, value in metrics.items()}
 
 
 class OwnMetrics:
@@ -29,10 +42,7 @@ class OwnMetrics:
         if self._function is None:
             return {}
         try:
-            found = dict(self._function(list(episodes)))
-            for name, value in found.items():
-                if not (isinstance(name, str) and NAME.fullmatch(name) and isinstance(value, Real)):
-                    raise TypeError(f"{name!r}: {value!r} is no metric; expected a name without spaces and a number")
+            found = checked_metrics(self._function(list(episodes)))
         except Exception as error:
             self._function = None
             logger.warning(
@@ -40,4 +50,4 @@ class OwnMetrics:
                 *(KEY, self.name, rollout, type(error).__name__, error),
             )
             return {}
-        return {f"own/{rollout}/{name}": float(value) for name, value in found.items()}
+        return {f"own/{rollout}/{name}": value for name, value in found.items()}

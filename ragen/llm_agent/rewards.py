@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 
 from ragen.config.extensions import load
-from ragen.env.boundary import MAX_REWARD
+from ragen.env.boundary import MAX_REWARD, as_reward, quote
 from ragen.errors import RagenError
 from ragen.types import Episode
 
@@ -30,17 +29,19 @@ def replace_reward(episode: Episode, function: RewardFunction, *, name: str | No
     if episode.status.is_fault or not episode.turns or CHANGE in (last := episode.turns[-1]).info:
         return
     try:
-        reward = float(function(episode))
+        found = function(episode)
     except Exception as error:
         raise RagenError(
             f"{KEY}={name} failed on {episode.tag}, level {episode.seed}: {type(error).__name__}: {error}. Repair the "
             "function, or set the key to null."
         ) from error
-    if not math.isfinite(reward) or abs(reward) > MAX_REWARD:
+    try:
+        reward = as_reward(found)
+    except ValueError as error:
         raise RagenError(
-            f"{KEY}={name} returned {reward} on {episode.tag}, level {episode.seed}. Return a finite number, at most "
-            f"{MAX_REWARD:g}."
-        )
+            f"{KEY}={name} returned {quote(found)} on {episode.tag}, level {episode.seed}. Return a finite number, at "
+            f"most {MAX_REWARD:g}."
+        ) from error
     change = reward - episode.reward
     last.reward += change
     last.info[CHANGE] = change

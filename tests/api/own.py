@@ -77,6 +77,11 @@ def half_reward(episode):
     return episode.reward / 2
 
 
+def tiring(episode):
+    """Every action costs."""
+    return episode.reward - 0.5 * episode.num_actions
+
+
 def no_reward():
     return 0.0
 
@@ -114,6 +119,20 @@ class Counter(ragen.TextEnv):
 class Broken(Counter):
     def reset(self, seed, member=0):
         raise OSError("no board today")
+
+
+class Mute(Counter):
+    """Does not say whether the level is solved."""
+
+    def step(self, action):
+        return ragen.StepResult(observation=self.text, reward=1.0, terminated=True)
+
+
+class Loud(Counter):
+    """Takes its generator for Python's."""
+
+    def sample_text(self, rng):
+        return str(rng.randint(0, 9))
 
 
 def install_points(folder, points):

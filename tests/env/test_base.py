@@ -3,9 +3,12 @@
 import pytest
 
 from ragen.env import StepResult
+from ragen.env.base import step_info
 from ragen.env.boundary import EnvFault, check_step
 from ragen.seeding import Rng
 from tests.env.text_envs import Echo
+
+INFO = step_info(is_valid=True, is_effective=True, is_success=False)
 
 
 @pytest.mark.parametrize(
@@ -19,7 +22,7 @@ from tests.env.text_envs import Echo
     ],
 )
 def test_one_flag_or_two_tell_the_end(flags, ends):
-    result = StepResult(observation="x", reward=0.0, **flags)
+    result = StepResult(observation="x", reward=0.0, info=INFO, **flags)
     assert (result.is_done, result.terminated, result.truncated) == ends
     checked = check_step(result)
     assert (checked.is_done, checked.terminated, checked.truncated) == ends
@@ -27,12 +30,17 @@ def test_one_flag_or_two_tell_the_end(flags, ends):
 
 def test_a_result_of_another_class_may_know_one_flag_alone():
     class Old:
-        observation, reward, is_done, info = "x", 1.0, True, {}
+        observation, reward, is_done, info = "x", 1.0, True, INFO
 
     assert check_step(Old()).terminated
     Old.is_done = "yes"
     with pytest.raises(EnvFault, match="is_done 'yes': expected True or False"):
         check_step(Old())
+
+
+def test_a_step_that_does_not_tell_success_is_a_fault():
+    with pytest.raises(EnvFault, match=r"an info without 'success', \{'points': 1.0\}: step_info"):
+        check_step(StepResult(observation="x", reward=1.0, info={"points": 1.0}, is_done=True))
 
 
 def test_flags_that_contradict_each_other_are_a_fault():

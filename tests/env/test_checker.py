@@ -1,6 +1,7 @@
 """The shared checks pass for every registered type and catch what they are there for."""
 
 import sys
+import time
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -8,7 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ragen.env import REGISTRY, Env, StepResult, check_env, make_env
+from ragen.env import REGISTRY, Env, StepResult, check_env, checker, make_env
+from ragen.env.boundary import EnvFault
+from ragen.env.checker import check_briefly
 from ragen.env.registry import ADAPTERS
 from ragen.seeding import Rng
 from tests.env.text_envs import Echo, Polite
@@ -288,3 +291,142 @@ def test_a_good_environment_of_free_text_passes(good: type[Echo]):
 def test_a_broken_promise_of_free_text_is_named(broken: type[Echo], reason: str):
     with pytest.raises(AssertionError, match=reason):
         check_env(broken, seeds=[0])
+
+
+# --- the part that a run begins with --------------------------------------------------------------------------------
+
+
+class Raising(Echo):
+    def step(self, action: str) -> StepResult:
+        raise ZeroDivisionError("broken")
+
+
+class Tuple(Echo):
+    def step(self, action: str) -> Any:
+        return "text", 1.0, True, {}
+
+
+class Silent(Echo):
+    """Reports nothing but its reward."""
+
+    def step(self, action: str) -> StepResult:
+        return StepResult(observation=self.render(), reward=1.0, terminated=True)
+
+
+class Quitting(Echo):
+    def step(self, action: str) -> StepResult:
+        sys.exit(3)
+
+
+class Unsteady(Echo):
+    """Another level with every reset."""
+
+    def reset(self, seed: int, member: int = 0) -> str:
+        return super().reset(time.perf_counter_ns())
+
+
+class Renumbering(Echo):
+    def render(self) -> str:
+        self.count = getattr(self, "count", 0) + 1
+        return str(self.count)
+
+
+class Guessing(Echo):
+    def sample_text(self, rng: Rng) -> str:
+        return str(rng.randint(0, 9))  # type: ignore[attr-defined]
+
+
+class OnlyNumbers(Echo):
+    def step(self, action: str) -> StepResult:
+        return super().step(str(int(action)))
+
+
+BROKEN = [
+    (Raising, r"ZeroDivisionError: broken \(test_checker.py:\d+ in step\)"),
+    (Tuple, "which has no observation; expected a StepResult"),
+    (Silent, "an info without 'success'"),
+    (Quitting, "SystemExit: 3"),
+    (Unsteady, "differs from reset"),
+    (Renumbering, r"render\(\)"),
+    (Guessing, "has no attribute 'randint'.*in sample_text"),
+    (OnlyNumbers, "invalid literal for int"),
+    (NotFinite, "finite"),
+    (NoInfo, "lacks action_is_valid, action_is_effective: step_info"),
+    (MemberText, "differs from"),
+]
+
+
+@pytest.mark.parametrize("broken, reason", BROKEN)
+def test_a_brief_check_names_what_a_run_would_stumble_over(broken, reason, monkeypatch):
+    monkeypatch.setattr(checker, "QUICK_S", float("inf"))  # however busy the machine
+    with pytest.raises(EnvFault, match=reason):
+        check_briefly(broken, 0, limit_s=60)
+    with pytest.raises(AssertionError, match=reason):
+        check_env(broken, seeds=[0])
+
+
+@pytest.mark.parametrize(
+    "good", [Echo, Polite, CountingEnv, *(partial(make_env, name) for name in ("lookup", "sokoban"))]
+)
+def test_a_brief_check_passes_what_keeps_its_promises(good, monkeypatch):
+    monkeypatch.setattr(checker, "QUICK_S", float("inf"))
+    check_briefly(good, 0, limit_s=None)
+
+
+def test_numbers_of_numpy_are_no_reason_to_refuse_a_run():
+    class Numpy(CountingEnv):
+        def reward(self) -> Any:
+            return np.float32(0.5)
+
+        def is_done(self) -> Any:
+            return np.bool_(self.count >= 3)
+
+    check_briefly(Numpy, 0, limit_s=60)
+
+
+def test_a_slow_environment_is_tried_with_one_action(monkeypatch):
+    monkeypatch.setattr(checker, "QUICK_S", 0.0)
+    made: list[Echo] = []
+
+    def make() -> Echo:
+        made.append(Echo())
+        return made[-1]
+
+    check_briefly(make, 0, limit_s=60)
+    [env] = made
+    assert env.heard == [checker.SHORT[0]]
+
+
+class Hanging(Echo):
+    def step(self, action: str) -> StepResult:
+        while True:
+            time.sleep(0.01)
+
+
+class HangingActions(CountingEnv):
+    @property
+    def actions(self) -> dict[int, str]:
+        while True:
+            time.sleep(0.01)
+
+
+@pytest.mark.parametrize(
+    "hanging, call",
+    [(Hanging, r"step did not return within 0.3 s \(test_checker.py:\d+ in step\)"), (HangingActions, "^actions did")],
+)
+def test_a_call_that_never_returns_is_named(hanging, call):
+    with pytest.raises(AssertionError, match=call):
+        check_env(hanging, seeds=[0], limit_s=0.3)
+    with pytest.raises(EnvFault, match=call):
+        check_briefly(hanging, 0, limit_s=0.3)
+
+
+def test_many_calls_may_take_longer_than_one(monkeypatch):
+    step = Echo.step
+
+    def slow(self, action: str) -> StepResult:
+        time.sleep(0.06)
+        return step(self, action)
+
+    monkeypatch.setattr(Echo, "step", slow)
+    check_env(Echo, seeds=[0], limit_s=1.0)  # about twenty steps in one process

@@ -73,3 +73,19 @@ def test_an_environment_that_raises_is_an_error_with_its_message(capsys, monkeyp
     assert main(["check", "--config-name", "quickstart", *SMALL]) == 1
     said = capsys.readouterr()
     assert "error: custom_envs.FrozenLake: ValueError: thin ice" in said.err and said.out == ""
+
+
+def test_an_environment_of_ones_own_that_breaks_its_contract_is_an_error(capsys):
+    own = ["custom_envs.Bandit.env_type=tests.api.own:Mute", "custom_envs.Bandit.env_config=null"]
+    assert main(["check", "--config-name", "quickstart_bandit", "model_path=tiny/bandit", *own]) == 1
+    said = capsys.readouterr()
+    assert said.err.startswith("error: custom_envs.Bandit.env_type=tests.api.own:Mute: tried on level 123: step")
+    assert "Try it with ragen.check_env." in said.err and said.out == ""
+
+
+def test_budgets_that_are_too_small_for_the_solver_are_a_warning(capsys):
+    nine = ["es_manager.val.env_groups=4", "es_manager.train.env_configs.tags=[Sudoku9x9]"]
+    assert main(["check", "--config-name", "sudoku", *nine]) == 0
+    said = capsys.readouterr().out
+    assert "budgets of Sudoku9x9 are too small for its solver: of 4 episodes 0 are solved, 4 out of turns" in said
+    assert "agent_proxy.max_turn (now 2)" in said

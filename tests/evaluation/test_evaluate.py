@@ -52,3 +52,18 @@ def test_the_solver_plays_beside_a_random_policy_and_wins():
     assert (random.policy, solver.policy) == ("random", "solver")
     assert all(episode.is_success for episode in solver.episodes) and len(solver.episodes) == 8
     assert sum(episode.is_success for episode in random.episodes) < 4
+
+
+def test_each_reference_plays_the_tags_that_it_can_play():
+    tag = "{{env_type: 'tests.env.text_envs:{}', max_actions_per_traj: 3, env_instruction: Say., max_tokens: 9}}"
+    own = [f"+custom_envs.{name}={tag.format(name)}" for name in ("Echo", "Polite")]
+    groups = ["es_manager.val.env_groups=5", "es_manager.val.env_configs={tags: [Echo, Polite], n_groups: [2, 3]}"]
+    config = load_config("quickstart", ["model_path=tiny", *own, *groups])
+    environments = EsManager(config.es_manager.val, config.custom_envs)
+    results = evaluate_references(config, environments)
+    assert [result.policy for result in results] == ["random", "solver"]
+    for result in results:
+        assert [(episode.tag, episode.group_id) for episode in result.episodes] == [("Polite", n) for n in (2, 3, 4)]
+    assert all(episode.is_success for episode in results[1].episodes)
+    assert [row[0] for row in table_rows(results, "Polite")] == ["random", "solver"]
+    assert table_rows(results, "Echo") == []

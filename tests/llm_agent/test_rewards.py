@@ -30,7 +30,7 @@ def test_an_episode_that_was_lost_keeps_what_it_has():
         (lambda episode: float("nan"), r"own:f returned nan on Lake, level 0\. Return a finite number"),
         (lambda episode: 1e300, r"own:f returned 1e\+300"),
         (lambda episode: 1 / 0, r"own:f failed on Lake, level 0: ZeroDivisionError: .*set the key to null"),
-        (lambda episode: "much", r"own:f failed on Lake, level 0: ValueError"),
+        (lambda episode: "much", r"own:f returned 'much' on Lake, level 0\. Return a finite"),
     ],
 )
 def test_a_function_that_gives_no_number_ends_the_run(function, message):

@@ -8,16 +8,18 @@ earns more below the break-even p = (silent - failed) / (solved - failed): in So
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from statistics import fmean
 from typing import Any
 
 from ragen.config.schema import AgentProxyConfig
-from ragen.types import Episode
+from ragen.types import Episode, Status
 
 SILENT, RANDOM, SOLVER, MODEL = "silent", "random", "solver", "model"
 FORMLESS = 0.5
 """Below this share of valid turns a model's replies fail by their form first."""
+EQUAL = 1e-9
+"""Means that differ by less are the same."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -32,6 +34,13 @@ class Earning:
     """Mean turns of an episode."""
     valid: float
     """Share of turns whose reply was valid."""
+    faults: int = 0
+    """Further episodes, which were lost to faults and are no part of the means."""
+
+    @property
+    def is_known(self) -> bool:
+        """Most episodes were played to their end: the means stand for the policy."""
+        return self.episodes > self.faults
 
 
 def earning_of(episodes: Sequence[Episode]) -> Earning | None:
@@ -46,6 +55,7 @@ def earning_of(episodes: Sequence[Episode]) -> Earning | None:
         total=fmean(episode.score for episode in valid),
         turns=fmean(len(episode.turns) for episode in valid),
         valid=1 - fmean(turn.is_invalid for turn in turns) if turns else 0.0,
+        faults=len(episodes) - len(valid),
     )
 
 
@@ -60,6 +70,8 @@ class TagEarnings:
     """Mean total of solved episodes of the random policy and the solver; None without any."""
     failed: float | None
     """Mean total of their failed ones."""
+    cut: Mapping[Status, int] = field(default_factory=dict)
+    """How many episodes of the solver the budgets of turns and actions ended, by status."""
 
     @property
     def break_even(self) -> float | None:
@@ -70,15 +82,25 @@ class TagEarnings:
         return (silent.total - self.failed) / (self.solved - self.failed)
 
     @property
-    def silence_pays(self) -> bool:
-        """Silence earns at least as much as the model, or as the random policy where no model is known.
+    def compared(self) -> str:
+        """With whom silence is compared: the model, or the random policy where no model is known; else empty."""
+        return next((name for name in (MODEL, RANDOM) if name in self.policies and self.policies[name].is_known), "")
 
-        A model below the break-even counts as well: its replies need only become valid for it to earn less.
+    @property
+    def silence_pays(self) -> bool:
+        """Silence earns at least as much as the policy that it is compared with.
+
+        A model below the break-even counts as well: its replies need only become valid for it to earn less. A model
+        whose replies lack the form does not show what trying earns: then the failed tries of the others must.
         """
-        silent, other = self.policies.get(SILENT), self.policies.get(MODEL) or self.policies.get(RANDOM)
-        if silent is None or other is None:
+        silent, other = self.policies.get(SILENT), self.policies.get(self.compared)
+        if silent is None or other is None or not silent.is_known:
             return False
-        return silent.total >= other.total or other.success < (self.break_even or 0.0)
+        if other.success < (self.break_even or 0.0):
+            return True
+        if other.valid < FORMLESS and (self.failed is None or self.failed > silent.total - EQUAL):
+            return False
+        return silent.total > other.total - EQUAL
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -88,6 +110,10 @@ class TagEarnings:
             "break_even": self.break_even,
             "silence_pays": self.silence_pays,
         }
+
+
+BUDGETS = {Status.OUT_OF_TURNS: "turns", Status.OUT_OF_ACTIONS: "actions"}
+"""How an episode ends that was given too few of something."""
 
 
 def compare(tag: str, played: Mapping[str, Sequence[Episode]]) -> TagEarnings:
@@ -102,6 +128,7 @@ def compare(tag: str, played: Mapping[str, Sequence[Episode]]) -> TagEarnings:
         policies=found,
         solved=fmean(solved) if solved else None,
         failed=fmean(failed) if failed else None,
+        cut={status: n for status in BUDGETS if (n := sum(e.status is status for e in members.get(SOLVER, ())))},
     )
 
 
@@ -114,6 +141,10 @@ def table(each: TagEarnings) -> str:
     lines = [f"What pays in {each.tag}:", head]
     for name, found in each.policies.items():
         lines.append(f"  {name:<8}{found.success:>9.3f}{found.total:>14.2f}{found.valid:>13.2f}{found.episodes:>10}")
+    for name, found in each.policies.items():
+        if found.faults:
+            total = found.episodes + found.faults
+            lines.append(f"{name}: {found.faults} of {total} episodes were lost to faults and are not counted.")
     return "\n".join(lines)
 
 
@@ -136,7 +167,7 @@ def warning(each: TagEarnings, agent: AgentProxyConfig, *, format_penalty: float
     """A paragraph where silence pays, with the numbers and the remedies; else empty."""
     if not each.silence_pays:
         return ""
-    silent, name = each.policies[SILENT], MODEL if MODEL in each.policies else RANDOM
+    silent, name = each.policies[SILENT], each.compared
     other = each.policies[name]
     who = "the model" if name == MODEL else "the random policy"
     penalty = f"es_manager.format_penalty (now {format_penalty:g}"
@@ -150,9 +181,29 @@ def warning(each: TagEarnings, agent: AgentProxyConfig, *, format_penalty: float
         f"warning: silence pays in {each.tag}.",
         f"An agent that gives invalid replies only earns {silent.total:.2f}, {who} {other.total:.2f} at a success of "
         f"{other.success:.3f}.",
-        break_even_line(each),
+        # Of other tries than those of the policy that earns less here, it would contradict the rest.
+        break_even_line(each) if (each.break_even or 0.0) > 0 else "",
         "A policy that rarely succeeds learns to say nothing.",
         f"Remedies: {form}{penalty}), a supervised warm-up (`ragen sft`), easier levels, fewer actions per turn "
         f"(agent_proxy.max_actions_per_turn, now {agent.max_actions_per_turn}).",
     ]
     return " ".join(filter(None, sentences))
+
+
+def budget_warning(each: TagEarnings, agent: AgentProxyConfig, *, max_actions: int) -> str:
+    """A paragraph where the budgets end most episodes of the solver, with the keys to raise; else empty."""
+    solver, num_cut = each.policies.get(SOLVER), sum(each.cut.values())
+    if solver is None or 2 * num_cut < solver.episodes:
+        return ""
+    ends = " and ".join(f"{count} out of {BUDGETS[status]}" for status, count in each.cut.items())
+    keys = []
+    if Status.OUT_OF_TURNS in each.cut:
+        keys += [f"agent_proxy.max_turn (now {agent.max_turn})"]
+        keys += [f"agent_proxy.max_actions_per_turn (now {agent.max_actions_per_turn}; free text counts as one action)"]
+    if Status.OUT_OF_ACTIONS in each.cut:
+        keys += [f"custom_envs.{each.tag}.max_actions_per_traj (now {max_actions})"]
+    return (
+        f"warning: the budgets of {each.tag} are too small for its solver: of {solver.episodes} episodes "
+        f"{round(solver.success * solver.episodes)} are solved, {ends}. Raise {' or '.join(keys)}, or choose easier "
+        "levels."
+    )

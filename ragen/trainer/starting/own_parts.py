@@ -7,26 +7,34 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import closing
+from functools import partial
 
 from ragen.algorithms.filter_strategies import STRATEGIES, FilterSettings
 from ragen.config.actor_rollout_ref import POLICY_LOSSES
 from ragen.config.estimators import ESTIMATORS
-from ragen.config.extensions import check_takes_one, refuse
+from ragen.config.extensions import refuse
 from ragen.config.schema import Config, EnvConfigsConfig, EnvSetConfig
 from ragen.config.validate import check_needs, env_sets
-from ragen.env.registry import REGISTRY
+from ragen.env.boundary import EnvFault
+from ragen.env.checker import check_briefly
+from ragen.env.registry import REGISTRY, make_env
 from ragen.errors import ConfigError
 from ragen.llm_agent.es_manager import EsManager, levels_from
-from ragen.llm_agent.own_metrics import KEY as METRIC_KEY
 from ragen.llm_agent.rewards import KEY as REWARD_KEY
+from ragen.trainer.starting.own_functions import check_own_functions
 
 
 def check_own_parts(config: Config) -> None:
     """Load and try what the configuration names of one's own; environments and trackers are imported before."""
     check_importable(config)
     check_functions(config)
+    check_own_environments(config)
+    check_own_functions(config)
+
+
+def check_own_environments(config: Config) -> None:
     for tag in own_tags(config):
-        check_reset(config, tag)
+        check_environment(config, tag)
 
 
 def check_functions(config: Config) -> None:
@@ -44,22 +52,23 @@ def check_functions(config: Config) -> None:
         from ragen.algorithms.own_parts import check_strategy
 
         check_strategy(parts.rollout.rollout_filter_strategy, FilterSettings.from_config(parts.rollout))
-    if config.es_manager.reward_function is not None:
-        check_takes_one("rewards", config.es_manager.reward_function, REWARD_KEY)
-    if config.trainer.metric_function is not None:
-        check_takes_one("metrics", config.trainer.metric_function, METRIC_KEY)
 
 
-def check_reset(config: Config, tag: str) -> None:
-    """Refuse an environment that cannot be made or does not start on the first validation level."""
+def check_environment(config: Config, tag: str) -> None:
+    """Refuse an environment that cannot be made, does not start on the first validation level or breaks its contract
+    in its first actions there."""
+    spec, key = config.custom_envs[tag], f"custom_envs.{tag}.env_type"
     one = EnvSetConfig(env_groups=1, group_size=1, env_configs=EnvConfigsConfig(tags=(tag,), n_groups=(1,)))
     with closing(EsManager(one, config.custom_envs)) as environments:
         seat = environments.reset(levels_from(config.seed.val, 1))[0]
-        if seat.status.is_fault:
-            key, name = f"custom_envs.{tag}.env_type", config.custom_envs[tag].env_type
-            raise refuse(
-                "envs", name, key, f"level {seat.seed} does not start: {seat.error}. Try it with ragen.check_env."
-            )
+    why = f"level {seat.seed} does not start: {seat.error}" if seat.status.is_fault else ""
+    if not why:
+        try:
+            check_briefly(partial(make_env, spec.env_type, spec.env_config), seat.seed, limit_s=spec.step_timeout)
+        except EnvFault as fault:
+            why = f"tried on level {seat.seed}: {fault}"
+    if why:
+        raise refuse("envs", spec.env_type, key, f"{why.rstrip('.')}. Try it with ragen.check_env.")
 
 
 def check_importable(config: Config) -> None:

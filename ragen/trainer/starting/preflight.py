@@ -14,7 +14,15 @@ from dataclasses import dataclass, field, replace
 
 from ragen.config.schema import Config, EnvSetConfig, EnvTag
 from ragen.llm_agent.es_manager import EsManager
-from ragen.llm_agent.policies import OutOfTime, has_random, has_solver, play_replies, scripted_policy, silence, until
+from ragen.llm_agent.policies import (
+    CAN_PLAY,
+    OutOfTime,
+    play_replies,
+    scripted_policy,
+    silence,
+    until,
+    why_no_random,
+)
 from ragen.text import safe
 from ragen.tracking.rundir import PREFLIGHT, RunDir, write_atomic
 from ragen.trainer.starting import earnings
@@ -38,16 +46,17 @@ class Played:
     """What an environment raised; nothing was played after that."""
     is_cut: bool = False
     """The time was over before all levels were played."""
-    no_chance: tuple[str, ...] = ()
-    """Tags that no random policy can play."""
+    tags: dict[str, list[str]] = field(default_factory=dict)
+    """Policy -> the tags that it can play, asked once."""
+    no_random: list[str] = field(default_factory=list)
+    """A line for each tag that no random policy can play."""
 
     def notes(self, limit_s: float) -> list[str]:
         """What was not played, a line each."""
         count = len(self.episodes.get(earnings.RANDOM, ()))
         note = f"The preflight was ended after {limit_s:g} s, with {count} levels played at random."
         cut = [note] if self.is_cut else []
-        missing = "has no random line: its environment offers no random answer (sample_text)."
-        return cut + [f"{tag} {missing}" for tag in self.no_chance]
+        return cut + self.no_random
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -58,7 +67,7 @@ class Preflight:
     notes: Sequence[str] = ()
     """What was not played, and why: a line each."""
     warnings: Sequence[str] = ()
-    """A paragraph for every environment in which silence pays."""
+    """A paragraph for every environment in which silence pays, or whose solver has too small a budget."""
 
     def to_text(self, *, has_break_even: bool) -> str:
         """A table for each environment, what is missing in them, and the warnings.
@@ -98,7 +107,11 @@ def conclude(
     everybody = {**played, earnings.MODEL: model} if model else dict(played)
     tags = [each for tag in played_tags(config) if (each := earnings.compare(tag, everybody)).policies]
     penalty = config.es_manager.format_penalty
-    warnings = [earnings.warning(each, config.agent_proxy, format_penalty=penalty) for each in tags]
+    warnings = []
+    for each in tags:
+        max_actions = config.custom_envs[each.tag].max_actions_per_traj
+        warnings.append(earnings.warning(each, config.agent_proxy, format_penalty=penalty))
+        warnings.append(earnings.budget_warning(each, config.agent_proxy, max_actions=max_actions))
     return Preflight(tags=tags, notes=notes, warnings=[text for text in warnings if text])
 
 
@@ -107,6 +120,12 @@ def played_tags(config: Config) -> tuple[str, ...]:
     sets = (config.es_manager.val.env_configs, config.es_manager.train.env_configs)
     rows = [row for each in sets for row in zip(each.tags, each.n_groups, strict=True)]
     return tuple(dict.fromkeys(tag for tag, num_groups in rows if num_groups))
+
+
+def no_random_lines(environments: EsManager) -> list[str]:
+    """A line for each tag that chance cannot play, with the reason."""
+    reasons = {tag: why_no_random(environments, tag) for tag in environments.tags}
+    return [f"{tag} has no random line: {why}." for tag, why in reasons.items() if why]
 
 
 def levels_per_tag(config: Config) -> int:
@@ -147,22 +166,23 @@ def _play_part(config: Config, levels: EnvSetConfig, base_seed: int, deadline: f
     environments = EsManager(levels, config.custom_envs)
     try:
         for policy in (earnings.SILENT, earnings.RANDOM, earnings.SOLVER):
-            tags = list(levels.env_configs.tags)
-            if policy == earnings.SOLVER:
-                tags = [tag for tag in tags if has_solver(environments, tag)]
-            elif policy == earnings.RANDOM:
-                tags = [tag for tag in tags if has_random(environments, tag)]
-                played.no_chance = tuple(tag for tag in levels.env_configs.tags if tag not in tags)
+            if policy not in played.tags:
+                can_play = CAN_PLAY.get(policy, lambda *_: True)
+                played.tags[policy] = [tag for tag in environments.tags if can_play(environments, tag)]
+                if policy == earnings.RANDOM:
+                    played.no_random = no_random_lines(environments)
+            tags = played.tags[policy]
             if not tags:
                 continue
-            tries = scripted_policy(config, environments, noise=float(policy == earnings.RANDOM), seed=config.seed.val)
+            noise, seed = float(policy == earnings.RANDOM), config.seed.val
+            tries = scripted_policy(config, environments, noise=noise, seed=seed, tags=tags)
             reply = until(deadline, silence if policy == earnings.SILENT else tries)
-            episodes = play_replies(config, environments, reply, base_seed=base_seed, seed=config.seed.val)
+            episodes = play_replies(config, environments, reply, base_seed=base_seed, seed=seed, tags=tags)
             if lost := [episode for episode in episodes if episode.status.is_fault]:
                 faults = [f"{e.tag}: {e.error}" for e in lost if e.status is not Status.ENV_TIMEOUT]
                 played.fault, played.is_cut = (faults or [""])[0], not faults
                 return
-            played.episodes.setdefault(policy, []).extend(episode for episode in episodes if episode.tag in tags)
+            played.episodes.setdefault(policy, []).extend(episodes)
     except OutOfTime:
         played.is_cut = True
     finally:

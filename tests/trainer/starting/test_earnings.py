@@ -6,7 +6,15 @@ from collections.abc import Sequence
 import pytest
 
 from ragen.config import load_config
-from ragen.trainer.starting.earnings import TagEarnings, break_even_line, compare, earning_of, table, warning
+from ragen.trainer.starting.earnings import (
+    TagEarnings,
+    break_even_line,
+    budget_warning,
+    compare,
+    earning_of,
+    table,
+    warning,
+)
 from ragen.types import Episode, Status
 from tests.trainer.runs import episode
 
@@ -98,6 +106,54 @@ def test_where_failing_costs_nothing_silence_never_pays():
     assert break_even_line(each) == "A failed try earns 0.00, silence -0.50: silence never pays."
 
 
+def test_a_model_without_the_form_is_not_warned_of_where_failing_earns_more_than_silence():
+    silent, model = [played(-0.2, turns=2, is_invalid=True)], [played(-0.2, turns=2, is_invalid=True)]
+    each = compare("Lake", {"silent": silent, "random": [played(0.08)], "solver": [played(1.0)], "model": model})
+    assert each.failed == 0.54 and not each.silence_pays and said(each) == ""  # nothing was solved
+    random = [played(0.08), played(1.0, Status.SOLVED)]
+    each = compare("Lake", {"silent": silent, "random": random, "model": model})
+    assert each.break_even is not None and each.break_even < 0 and not each.silence_pays
+
+
+def test_without_other_tries_a_model_without_the_form_says_nothing():
+    silent = [played(-0.1, is_invalid=True)]
+    assert not compare("Lake", {"silent": silent, "model": silent}).silence_pays
+    assert compare("Lake", {"silent": silent, "model": [played(-0.3)]}).silence_pays, "its own valid tries cost more"
+
+
+def test_where_silence_pays_all_the_same_nothing_says_that_it_never_does():
+    tries = [played(0.0), played(1.0, Status.SOLVED)]
+    each = compare("Lake", {"silent": [played(-0.5)], "random": tries, "model": [played(-2.0)]})
+    assert each.silence_pays and "the model -2.00 at a success of 0.000. A policy that rarely" in said(each)
+
+
+def test_what_faults_left_over_is_nothing_to_judge_by():
+    silent, lost = [played(-0.1, is_invalid=True)], [played(0.0, Status.ENV_ERROR)]
+    each = compare("Lake", {"silent": silent, "model": [played(-0.3), *lost * 7]})
+    assert not each.silence_pays and said(each) == ""
+    assert table(each).splitlines()[-1] == "model: 7 of 8 episodes were lost to faults and are not counted."
+    each = compare("Lake", {"silent": silent, "random": [played(-1.0)], "model": [played(-0.3), *lost * 7]})
+    assert "the random policy -1.00" in said(each)
+    assert compare("Lake", {"silent": silent, "model": [played(-0.3), played(-0.3), *lost]}).silence_pays
+
+
+def test_a_solver_whose_budget_is_too_small_is_told_with_the_keys_to_raise():
+    agent = load_config("base", ["agent_proxy.max_turn=2", "agent_proxy.max_actions_per_turn=3"]).agent_proxy
+
+    def told(*statuses: Status) -> str:
+        return budget_warning(compare("Lake", {"solver": [played(0.2, s) for s in statuses]}), agent, max_actions=10)
+
+    turns, actions, solved = Status.OUT_OF_TURNS, Status.OUT_OF_ACTIONS, Status.SOLVED
+    assert told(turns, turns) == (
+        "warning: the budgets of Lake are too small for its solver: of 2 episodes 0 are solved, 2 out of turns. Raise "
+        "agent_proxy.max_turn (now 2) or agent_proxy.max_actions_per_turn (now 3; free text counts as one action), or "
+        "choose easier levels."
+    )
+    assert "1 out of actions. Raise custom_envs.Lake.max_actions_per_traj (now 10), or" in told(actions, solved)
+    assert told(turns, solved, solved) == told(Status.FAILED) == told(solved) == ""
+    assert budget_warning(compare("Lake", {"silent": [played(0.0)]}), agent, max_actions=10) == ""
+
+
 def test_where_silence_earns_more_than_success_trying_never_pays():
     each = compare("Lake", {"silent": [played(0.0)], "random": [played(-3.0), played(-1.0, Status.SOLVED)]})
     assert each.break_even == 1.5 and each.silence_pays
@@ -129,5 +185,6 @@ def test_the_table_has_a_row_for_every_policy():
 
 def test_the_record_is_json():
     record = json.loads(json.dumps(sokoban().to_json(), allow_nan=False))
-    assert record["policies"]["random"] == {"episodes": 4, "success": 0.25, "total": 1.875, "turns": 1.0, "valid": 1.0}
+    means = {"success": 0.25, "total": 1.875, "turns": 1.0, "valid": 1.0}
+    assert record["policies"]["random"] == {"episodes": 4, **means, "faults": 0}
     assert record["silence_pays"] is False and record["break_even"] == pytest.approx(0.0435, abs=1e-4)

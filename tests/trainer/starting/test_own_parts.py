@@ -57,6 +57,8 @@ def test_a_run_is_continued_with_the_parts_it_began_with(own):
         (f"trainer.logger=[{OWN}:loo]", "cannot be called with one argument"),
         (f"custom_envs.Bandit.env_type={OWN}:loo", "it is not a class of that kind"),
         (f"custom_envs.Bandit.env_type={OWN}:Broken", "level 123 does not start: OSError: no board today"),
+        (f"custom_envs.Bandit.env_type={OWN}:Mute", "tried on level 123: step returned an info without 'success'"),
+        (f"custom_envs.Bandit.env_type={OWN}:Loud", "AttributeError: 'Rng' object has no attribute 'randint'"),
     ],
 )
 def test_a_part_that_cannot_work_is_refused_before_the_run(tmp_path, change, message):

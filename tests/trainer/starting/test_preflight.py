@@ -111,6 +111,17 @@ def test_an_environment_that_raises_is_one_line(monkeypatch):
     assert "\n" not in note
 
 
+def test_a_random_answer_that_fails_is_said_once(caplog):
+    """Not once for each part of the levels, and not as if there were none."""
+    own = "tests.api.own:Loud"
+    tag = f"{{env_type: '{own}', max_actions_per_traj: 1, env_instruction: Say., max_tokens: 9}}"
+    tags = [f"es_manager.{name}.env_configs.tags=[Mine]" for name in ("train", "val")]
+    found = preflight(levels("quickstart", 16, f"+custom_envs.Mine={tag}", *tags), limit_s=60)
+    assert found.notes == ["Mine has no random line: its sample_text failed."]
+    [said] = [record.getMessage() for record in caplog.records]
+    assert said.startswith("Mine: sample_text failed: AttributeError: 'Rng' object has no attribute 'randint'")
+
+
 # --- in a training --------------------------------------------------------------------------------------------------
 
 
@@ -140,9 +151,12 @@ def test_without_a_first_validation_there_is_no_row_of_the_model(tmp_path, capsy
     assert HEADER not in capsys.readouterr().out and not (tmp_path / "b" / PREFLIGHT).exists()
 
 
-def test_a_model_that_says_nothing_is_warned_of_and_trained(tmp_path, capsys):
+def test_a_model_that_says_nothing_is_warned_of_where_trying_costs_and_trained(tmp_path, capsys):
     short = ("actor_rollout_ref.rollout.response_length=1", "trainer.total_training_steps=1", "trainer.save_freq=-1")
-    run = train(tmp_path, *short, env=LAKE)
+    train(tmp_path / "free", *short, env=LAKE)
+    said = capsys.readouterr().out
+    assert "\n  model       0.000" in said and "warning: silence" not in said, "a failed try costs nothing"
+    run = train(tmp_path, *short, "es_manager.reward_function=tests.api.own:tiring", env=LAKE)
     assert "warning: silence pays in FrozenLake. An agent that gives invalid" in capsys.readouterr().out
     assert json.loads((tmp_path / PREFLIGHT).read_text())["tags"]["FrozenLake"]["silence_pays"] is True
     assert 1 in run.metrics
