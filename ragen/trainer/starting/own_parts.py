@@ -1,4 +1,5 @@
-"""Parts of one's own, loaded and tried before a run begins: each mistake is an error that names its key.
+"""Parts of one's own, and environments of other packages, tried before a run begins: mistakes are errors that name
+their key.
 
 What loads torch is imported only where a part of that kind is named.
 """
@@ -14,7 +15,7 @@ from ragen.config.estimators import ESTIMATORS
 from ragen.config.extensions import check_takes_one, refuse
 from ragen.config.schema import Config, EnvConfigsConfig, EnvSetConfig
 from ragen.config.validate import check_needs, env_sets
-from ragen.env.registry import REGISTRY
+from ragen.env.registry import ADAPTERS, REGISTRY
 from ragen.errors import ConfigError
 from ragen.llm_agent.es_manager import EsManager, levels_from
 from ragen.llm_agent.own_metrics import KEY as METRIC_KEY
@@ -22,10 +23,10 @@ from ragen.llm_agent.rewards import KEY as REWARD_KEY
 
 
 def check_own_parts(config: Config) -> None:
-    """Load and try what the configuration names of one's own; environments and trackers are imported before."""
+    """Load and try what the configuration names of one's own or of other packages; trackers are imported before."""
     check_importable(config)
     check_functions(config)
-    for tag in own_tags(config):
+    for tag in foreign_tags(config):
         check_reset(config, tag)
 
 
@@ -57,9 +58,10 @@ def check_reset(config: Config, tag: str) -> None:
         seat = environments.reset(levels_from(config.seed.val, 1))[0]
         if seat.status.is_fault:
             key, name = f"custom_envs.{tag}.env_type", config.custom_envs[tag].env_type
-            raise refuse(
-                "envs", name, key, f"level {seat.seed} does not start: {seat.error}. Try it with ragen.check_env."
-            )
+            why = f"level {seat.seed} does not start: {seat.error}."
+            if name in ADAPTERS:
+                raise ConfigError(f"{key}={name}: {why} Check custom_envs.{tag}.env_config.")
+            raise refuse("envs", name, key, f"{why} Try it with ragen.check_env.")
 
 
 def check_importable(config: Config) -> None:
@@ -72,10 +74,16 @@ def check_importable(config: Config) -> None:
             )
 
 
-def own_tags(config: Config) -> list[str]:
-    """The tags that are played and whose environments are not of the registry."""
+def foreign_tags(config: Config) -> list[str]:
+    """The tags that are played and whose environments others wrote: one's own, and those of other packages."""
     tags = dict.fromkeys(tag for _, envs in env_sets(config) for tag in envs.env_configs.tags)
-    return [tag for tag in tags if config.custom_envs[tag].env_type not in REGISTRY]
+    ours = REGISTRY.keys() - ADAPTERS.keys()
+    return [tag for tag in tags if config.custom_envs[tag].env_type not in ours]
+
+
+def own_tags(config: Config) -> list[str]:
+    """Those of them that are not of the registry."""
+    return [tag for tag in foreign_tags(config) if config.custom_envs[tag].env_type not in REGISTRY]
 
 
 def own_names(config: Config) -> Iterator[tuple[str, str]]:
