@@ -90,8 +90,8 @@ def suggest_in_table(key: str, paths: list[str], tags: Mapping[str, Any]) -> str
         meant = nearest(tag, tags)
         match = f"{TABLE}{meant}.{rest}".rstrip(".") if meant else None
     else:
-        own = [path for path in paths if path.startswith(f"{TABLE}{tag}.")]
-        match = nearest(key, beside(key, own)) or alike(key.rsplit(".", 1)[-1], own)
+        own, last = [path for path in paths if path.startswith(f"{TABLE}{tag}.")], key.rsplit(".", 1)[-1]
+        match = alike(last, beside(key, own)) or alike(last, own)
     return f" Did you mean {match}?" if match else ""
 
 

@@ -55,8 +55,15 @@ def test_a_mistyped_command_line_is_explained(name: str, overrides: list[str], w
     assert [word for word in words if word not in str(caught.value)] == [], caught.value
 
 
-@pytest.mark.parametrize("override", ["custom_envs.ReasoningGym.env_config.options.min_number=3", "foo=1"])
-def test_keys_of_another_environment_are_no_suggestions(override: str):
+@pytest.mark.parametrize(
+    "override",
+    [
+        "custom_envs.ReasoningGym.env_config.options.min_number=3",
+        "custom_envs.MiniGrid.env_config={action_names:[Left]}",
+        "foo=1",
+    ],
+)
+def test_keys_that_are_far_or_of_another_environment_are_no_suggestions(override: str):
     with pytest.raises(ConfigError) as caught:
         load_config("adapters", [override])
     assert "Did you mean" not in str(caught.value), caught.value
