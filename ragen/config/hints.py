@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from ragen.config.strict import nearest
+from ragen.config.strict import nearest, shorten
 from ragen.errors import ConfigError
 
 ABSENT_KEYS = {
@@ -51,7 +51,7 @@ def explain_unknown_override(override: str, known: Mapping[str, Any]) -> None:
             raise ConfigError(f"{key}: no such key yet.{hint} To add it to the table, write +{override}")
         raise ConfigError(
             f"{key}: there is no {new.removeprefix(key + '.')} yet, and a mapping is merged into what stands there."
-            f"{hint} To add to it, write +{override}; to replace it, write {key}=null before {key}={value}"
+            f"{hint} To add to it, write +{key}={shorten(value)}; to replace it, write {key}=null before."
         )
     raise ConfigError(f"{new}: unknown key.{suggest(new, known)} All keys: ragen config")
 
