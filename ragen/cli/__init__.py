@@ -67,7 +67,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"ragen {__version__}")
         return 0
     if word not in COMMANDS:
-        print(f"ragen: unknown command {word!r}.{did_you_mean(word, COMMANDS)}\n\n{usage()}", file=sys.stderr)
+        print(f"ragen: unknown command {word!r}.{did_you_mean(word, COMMANDS)} All: ragen --help", file=sys.stderr)
         return 2
     command = COMMANDS[word]
 

@@ -91,7 +91,7 @@ def load(kind: Kind, name: str, key: str) -> Any:
             raise ConfigError(f"{key}={name}: {module} has no {attribute}.{hint} It must be {CONTRACTS[kind]}.")
         found = getattr(found, word)
     if not callable(found):
-        raise ConfigError(f"{key}={name} is a {type(found).__name__}. It must be {CONTRACTS[kind]}.")
+        raise ConfigError(f"{key}={name} is {show_value(found)}, which cannot be called. It must be {CONTRACTS[kind]}.")
     return found
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from ragen.config.strict import nearest
+from ragen.config.strict import nearest, shorten
 from ragen.errors import ConfigError
 
 ABSENT_KEYS = {
@@ -27,33 +27,83 @@ ABSENT_KEYS = {
 """Keys of other code bases, by their last name: what replaces them."""
 
 
+TABLE = "custom_envs."
+
+
 def explain_unknown_override(override: str, known: Mapping[str, Any]) -> None:
     """Raise a ConfigError if the override changes a key that the tree `known` does not have."""
-    key = override.partition("=")[0].lstrip("~").strip()
-    if key.startswith("+") or key in list_paths(known):
+    key, _, value = override.partition("=")
+    key = key.lstrip("~").strip()
+    if key.startswith("+"):
         return
-    last = key.rsplit(".", 1)[-1]
+    paths = list_paths(known)
+    missing = [path for path in [key, *keys_within(override, key)] if path not in paths]
+    if not missing:
+        return
+    new = missing[0]
+    last = new.rsplit(".", 1)[-1]
     if last in ABSENT_KEYS:
-        raise ConfigError(f"{key}: unknown key. {ABSENT_KEYS[last]}")
-    if key.startswith("custom_envs."):
-        raise ConfigError(f"{key}: no such key yet.{suggest(key, known)} To add it to the table, write +{override}")
-    raise ConfigError(f"{key}: unknown key.{suggest(key, known)} All keys: ragen config")
+        raise ConfigError(f"{new}: unknown key. {ABSENT_KEYS[last]}")
+    if key.startswith(TABLE):
+        hint = suggest(new, known)
+        if new == key:
+            raise ConfigError(f"{key}: no such key yet.{hint} To add it to the table, write +{override}")
+        raise ConfigError(
+            f"{key}: there is no {new.removeprefix(key + '.')} yet, and a mapping is merged into what stands there."
+            f"{hint} To add to it, write +{key}={shorten(value)}; to replace it, write {key}=null before."
+        )
+    raise ConfigError(f"{new}: unknown key.{suggest(new, known)} All keys: ragen config")
+
+
+def keys_within(override: str, key: str) -> list[str]:
+    """The dotted keys that the mapping of an override sets; none where its value is no mapping."""
+    from hydra.core.override_parser.overrides_parser import OverridesParser
+
+    value = OverridesParser.create().parse_override(override).value()
+    return list_paths(value, f"{key}.") if isinstance(value, Mapping) else []
 
 
 def suggest(key: str, known: Mapping[str, Any]) -> str:
-    """The existing key that was probably meant: same ending, else same parent, else most alike."""
+    """The existing key that was probably meant: same ending, else same parent, else most alike.
+
+    A key of an environment is answered with keys of the same environment, and any other key with none of them.
+    """
     paths = list_paths(known)
+    if key.startswith(TABLE):
+        return suggest_in_table(key, paths, known["custom_envs"])
+    paths = [path for path in paths if not path.startswith(TABLE)]
     last = key.rsplit(".", 1)[-1]
-    parent = key.removesuffix(last)
     same_ending = [path for path in paths if path.endswith(f".{key}")] or [
-        path for path in paths if path.rsplit(".", 1)[-1] == last and not path.startswith("custom_envs.")
+        path for path in paths if path.rsplit(".", 1)[-1] == last
     ]
     if same_ending:
         return f" Did you mean {' or '.join(same_ending[:3])}?"
-    siblings = [path for path in paths if path.startswith(parent) and "." not in path.removeprefix(parent)]
-    by_last_name = {path.rsplit(".", 1)[-1]: path for path in reversed(paths)}
-    match = nearest(key, siblings) or by_last_name.get(nearest(last, by_last_name) or "") or nearest(key, paths)
+    match = nearest(key, beside(key, paths)) or alike(last, paths) or nearest(key, paths)
     return f" Did you mean {match}?" if match else ""
+
+
+def suggest_in_table(key: str, paths: list[str], tags: Mapping[str, Any]) -> str:
+    """The key of the same environment, or the same key of the environment that was probably meant."""
+    tag, _, rest = key.removeprefix(TABLE).partition(".")
+    if tag not in tags:
+        meant = nearest(tag, tags)
+        match = f"{TABLE}{meant}.{rest}".rstrip(".") if meant else None
+    else:
+        own, last = [path for path in paths if path.startswith(f"{TABLE}{tag}.")], key.rsplit(".", 1)[-1]
+        match = alike(last, beside(key, own)) or alike(last, own)
+    return f" Did you mean {match}?" if match else ""
+
+
+def beside(key: str, paths: list[str]) -> list[str]:
+    """The keys with the same parent."""
+    parent = key.removesuffix(key.rsplit(".", 1)[-1])
+    return [path for path in paths if path.startswith(parent) and "." not in path.removeprefix(parent)]
+
+
+def alike(last: str, paths: list[str]) -> str | None:
+    """The first key whose last name is most like this one."""
+    by_last_name = {path.rsplit(".", 1)[-1]: path for path in reversed(paths)}
+    return by_last_name.get(nearest(last, by_last_name) or "")
 
 
 def list_paths(tree: Mapping[str, Any], prefix: str = "") -> list[str]:

@@ -155,6 +155,8 @@ def wrong_type(annotation: Any, value: Any, path: str) -> ConfigError:
 def unknown_key(key: str, known: Iterable[str], path: str = "") -> str:
     """The message for a key that does not exist, with the nearest one that does."""
     known = list(known)
+    if not known:
+        return f"{join(path, key)}: unknown key. {path or 'This mapping'} takes no options. Leave it out."
     return f"{join(path, key)}: unknown key.{did_you_mean(key, known, path)} Keys here: {', '.join(known)}."
 
 

@@ -65,7 +65,8 @@ def check_tags(config: Config) -> None:
             if tag not in config.custom_envs:
                 raise ConfigError(
                     f"{key}.env_configs.tags: {tag!r} is not in custom_envs.{did_you_mean(tag, config.custom_envs)} "
-                    f"Choose from {', '.join(config.custom_envs)}, or add it to config/envs.yaml."
+                    f"Choose from {', '.join(config.custom_envs)}, or write a configuration with it below custom_envs "
+                    "and name its folder with --config-dir."
                 )
         if len(tags) != len(n_groups):
             raise ConfigError(

@@ -18,7 +18,7 @@ class EngineKind:
     can_train: bool
     """Replies are token ids with log-probs, of a model folder. Otherwise they are text, for evaluation only."""
     package: str | None = None
-    """What must be installed for it."""
+    """What must be installed for it; the extra of the same name brings it."""
     has_own_weights: bool = False
     """It plays with a copy of the weights and fills rollout.gpu_memory_utilization of a GPU, that copy included.
 

@@ -9,7 +9,7 @@ attempts.py                     tasks with several answers: Countdown, Sudoku, g
 arithmetic.py                   expressions that a model wrote, walked and never evaluated: Countdown, the calculator
 gymnasium.py, success_rule.py   Gymnasium environments, and minigrid.py for MiniGrid's boards
 reasoning_gym, textarena,
-textworld, openenv              adapters to other packages; survey.py and shared_random.py serve them
+textworld, openenv              adapters to other packages, with survey.py, package_options.py and shared_random.py
 boundary.py                     calls into environments that others wrote; only checked values come back
 time_limit.py                   what names the call that hangs while an environment is checked
 

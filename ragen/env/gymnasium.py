@@ -198,10 +198,11 @@ def plain(value: Any) -> Any:
 
 def make_gymnasium(env_id: str, env_kwargs: Mapping[str, Any]) -> Any:
     """A Gymnasium environment by name."""
-    with needing_extra("gym", "Gymnasium is not installed"):
+    extra, package = ("minigrid", "MiniGrid") if minigrid.is_minigrid(env_id) else ("gym", "Gymnasium")
+    with needing_extra(extra, f"gymnasium.env_id {env_id!r} needs {package}, which is not installed"):
         import gymnasium
-    if minigrid.is_minigrid(env_id):
-        with needing_extra("minigrid", f"gymnasium.env_id {env_id!r} needs MiniGrid, which is not installed"):
+
+        if extra == "minigrid":
             import minigrid as boards  # noqa: F401  (its ids are registered by Gymnasium)
     try:
         env = gymnasium.make(env_id, **env_kwargs)
@@ -212,7 +213,8 @@ def make_gymnasium(env_id: str, env_kwargs: Mapping[str, Any]) -> Any:
         raise MissingExtra(f"gymnasium.env_id {env_id!r} needs one more package: {error}") from error
     except (gymnasium.error.Error, TypeError) as error:
         hint = "" if env_id in gymnasium.registry else did_you_mean(env_id, gymnasium.registry)
-        raise ConfigError(f"gymnasium.env_id {env_id!r} with env_kwargs {dict(env_kwargs)}: {error}{hint}") from error
+        said = str(error).partition(" Did you mean")[0] if hint else error  # Gymnasium's own leaves out the version
+        raise ConfigError(f"gymnasium.env_id {env_id!r} with env_kwargs {dict(env_kwargs)}: {said}{hint}") from error
 
 
 def name_actions(space: Any, names: tuple[str, ...]) -> dict[int, str]:

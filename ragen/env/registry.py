@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import inspect
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from importlib import import_module
+from types import FunctionType
 from typing import Any
 
 from ragen.config.extensions import entry_points, is_path, load, refuse, unknown_name
 from ragen.config.strict import build_dataclass
 from ragen.env.base import TextEnv
-from ragen.errors import ConfigError
+from ragen.errors import ConfigError, MissingExtra, RagenError
 
 REGISTRY: dict[str, str] = {
     "bandit": "ragen.env.bandit.env:BanditEnv",
@@ -23,10 +26,10 @@ REGISTRY: dict[str, str] = {
     "calculator": "ragen.env.calculator.env:CalculatorEnv",
     "python_expression": "ragen.env.python_expression.env:PythonExpressionEnv",
     "lookup": "ragen.env.lookup.env:LookupEnv",
-    "gymnasium": "ragen.env.gymnasium:GymnasiumEnv",
 }
 
 ADAPTERS: dict[str, str] = {
+    "gymnasium": "ragen.env.gymnasium:GymnasiumEnv",
     "gymnasium_text": "ragen.env.gymnasium:GymnasiumTextEnv",
     "reasoning_gym": "ragen.env.reasoning_gym.env:ReasoningGymEnv",
     "textarena": "ragen.env.textarena.env:TextArenaEnv",
@@ -36,6 +39,10 @@ ADAPTERS: dict[str, str] = {
 """Environments of other packages, each behind an extra of its own (docs/adapters.md)."""
 
 REGISTRY |= ADAPTERS
+
+
+CALLED = {"reset": ("reset(self, seed, member=0)", 3), "step": ("step(self, action)", 2), "render": ("render(self)", 1)}
+"""Method -> how it is written, and with how many arguments it is called, itself included."""
 
 
 def register(env_type: str, target: str) -> None:
@@ -57,19 +64,52 @@ def env_class(env_type: str, *, key: str = "env_type") -> type[TextEnv]:
     own = load("envs", env_type, key)
     if not (isinstance(own, type) and issubclass(own, TextEnv)):
         raise refuse("envs", env_type, key, "it is not a class of that kind.")
+    if problem := unfinished(own):
+        raise refuse("envs", env_type, key, problem)
     return own
+
+
+def unfinished(cls: type[TextEnv]) -> str:
+    """What a class of one's own must still write, or write otherwise; empty where it can be made and called."""
+    if missing := sorted(getattr(cls, "__abstractmethods__", ())):
+        return f"it does not write {' and '.join(missing)}."
+    for name, (form, count) in CALLED.items():
+        method = inspect.getattr_static(cls, name)
+        try:
+            if isinstance(method, FunctionType):
+                inspect.signature(method).bind(*range(count))
+        except TypeError as error:
+            return f"its {name} cannot be called ({error}). Write def {form}."
+    return ""
+
+
+@contextmanager
+def naming_tag(tag: str, env_type: str) -> Iterator[None]:
+    """Errors within name the keys of the tag: sokoban.split -> custom_envs.Boxoban.env_config.split."""
+    key, own = f"custom_envs.{tag}", f"{env_type}."
+    try:
+        yield
+    except RagenError as error:
+        text = str(error)
+        if text.startswith(key):
+            raise
+        text = text.replace(f"Did you mean {own}", f"Did you mean {key}.env_config.")
+        named = f"{key}.env_config.{text.removeprefix(own)}" if text.startswith(own) else f"{key}: {text}"
+        raise (MissingExtra if isinstance(error, MissingExtra) else ConfigError)(named) from error
 
 
 def check_options(tag: str, env_type: str, env_config: Mapping[str, Any] | None) -> None:
     """Refuse options of a tag that its environment does not take. No environment is made."""
     cls = env_class(env_type, key=f"custom_envs.{tag}.env_type")
-    build_dataclass(cls.config_class, env_config or {}, f"custom_envs.{tag}.env_config")
+    with naming_tag(tag, env_type):
+        build_dataclass(cls.config_class, env_config or {}, f"custom_envs.{tag}.env_config")
 
 
 def data_facts(tag: str, env_type: str, env_config: Mapping[str, Any] | None) -> dict[str, str]:
     """Key of a tag's option -> what the file that it names holds; empty where its environment reads no files."""
     cls, key = env_class(env_type, key=f"custom_envs.{tag}.env_type"), f"custom_envs.{tag}.env_config"
-    found = cls.data_facts(build_dataclass(cls.config_class, env_config or {}, key))
+    with naming_tag(tag, env_type):
+        found = cls.data_facts(build_dataclass(cls.config_class, env_config or {}, key))
     return {f"{key}.{option}": fact for option, fact in found.items()}
 
 

@@ -12,7 +12,7 @@ from ragen.llm_agent.build import build_agent
 from ragen.llm_agent.es_manager import EsManager
 from ragen.text import printable
 from ragen.tracking.console import console
-from ragen.trainer.starting.own_parts import check_own_environments
+from ragen.trainer.starting.own_parts import try_environments
 from ragen.trainer.starting.preflight import conclude, levels_per_tag, play_references, preflight_levels
 from ragen.trainer.starting.start import check_environments, plan_start
 from ragen.types import Episode
@@ -24,7 +24,7 @@ LIMIT_S = 60.0
 def check(config: Config, *, has_model: bool) -> None:
     """Print what each policy earns; an environment that fails is an error, silence that pays is a warning."""
     check_environments(config)
-    check_own_environments(config)
+    try_environments(config)
     played = play_references(config, limit_s=LIMIT_S)
     if played.fault:
         raise RagenError(f"custom_envs.{played.fault}\nRepair the environment, or check its env_config.")

@@ -10,6 +10,7 @@ from typing import TypeVar
 from ragen.config.schema import EnvTag
 from ragen.env import TextEnv, boundary
 from ragen.env.boundary import EnvFault
+from ragen.env.registry import naming_tag
 from ragen.errors import ConfigError
 from ragen.llm_agent.env_threads import CallThreads, Clock, EnvTimeout, Work, wait_for
 
@@ -134,7 +135,8 @@ def make_envs(calls: TagCalls, count: int) -> list[TextEnv | None]:
                 envs.append(None)
         return envs
 
-    envs = wait_for(calls.submit(work))
+    with naming_tag(calls.tag, calls.spec.env_type):
+        envs = wait_for(calls.submit(work))
     if count and len(faults) == count:
         raise ConfigError(
             f"custom_envs.{calls.tag}: no environment of type {calls.spec.env_type!r} can be made: "

@@ -100,7 +100,10 @@ def plot_collapse(run: Path, out: Path) -> Path:
 
 def main(argv: Sequence[str] | None = None, *, prog: str = "python gradient_analysis/plot_collapse.py") -> int:
     parser = argparse.ArgumentParser(prog=prog, description="Draw how a run's reasoning depends on the prompt.")
-    parser.add_argument("--run-dir", type=Path, required=True, metavar="DIR", help="a run directory")
+    source = parser.add_mutually_exclusive_group(required=True)
+    source.add_argument("--run-dir", type=Path, metavar="DIR", help="a run directory")
+    source.add_argument("run", type=Path, nargs="?", metavar="RUN", help="the same, without the option's name")
     parser.add_argument("--out", type=Path, help="PNG file (RUN/collapse.png)")
     args = parser.parse_args(argv)
-    return reporting_errors(lambda: print(plot_collapse(args.run_dir, args.out or args.run_dir / "collapse.png")))
+    run = args.run_dir or args.run
+    return reporting_errors(lambda: print(plot_collapse(run, args.out or run / "collapse.png")))

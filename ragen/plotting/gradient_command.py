@@ -37,7 +37,7 @@ def choose_steps(found: list[Step], asked: list[int] | None) -> list[Step]:
 
 
 def plot(args: argparse.Namespace) -> None:
-    history = read_run_dir(args.run_dir) if args.run_dir else read_history(args.wandb_path)
+    history = read_run_dir(args.run_dir) if args.run_dir else read_history(args.wandb_path or args.run)
     prefix = PREFILTER_GRADIENTS if args.prefilter else GRADIENTS
     steps = analysis_steps(history, prefix)
     if args.list_steps:
@@ -62,6 +62,7 @@ def main(argv: Sequence[str] | None = None, *, prog: str = PROGRAM) -> int:
         help="entity/project/run_id at W&B, a wandb/offline-run-... folder, or a run directory",
     )
     source.add_argument("--run-dir", type=Path, metavar="DIR", help="a run directory (metrics.jsonl and tables/)")
+    source.add_argument("run", nargs="?", metavar="RUN", help="what --wandb-path takes, without its name")
     parser.add_argument("--step", type=int, nargs="+", metavar="N", help="steps to draw (all with an analysis)")
     parser.add_argument("--list-steps", action="store_true", help="print the steps with an analysis and leave")
     parser.add_argument("--prefilter", action="store_true", help="draw the analysis of the batch before the filter")

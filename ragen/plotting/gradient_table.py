@@ -75,13 +75,15 @@ def main(argv: Sequence[str] | None = None, *, prog: str = "tabulate.py") -> int
     parser = argparse.ArgumentParser(
         prog=prog, description="Print the gradient analyses of a run: norms, intervals and signal per bucket."
     )
-    parser.add_argument("run", help="run directory, local W&B folder, or entity/project/run_id")
+    source = parser.add_mutually_exclusive_group(required=True)
+    source.add_argument("run", nargs="?", help="run directory, local W&B folder, or entity/project/run_id")
+    source.add_argument("--run-dir", metavar="DIR", help="the same, as an option")
     parser.add_argument("--step", type=int, nargs="+", help="only these steps")
     parser.add_argument("--prefilter", action="store_true", help="the batch before the filter")
     args = parser.parse_args(argv)
 
     def command() -> None:
-        history = read_history(args.run)
+        history = read_history(args.run or args.run_dir)
         prefix = PREFILTER_GRADIENTS if args.prefilter else GRADIENTS
         for step in choose_steps(analysis_steps(history, prefix), args.step):
             tabulate(read_analysis(history, step, prefix))

@@ -35,7 +35,7 @@ from ragen.tracking.console import console
 from ragen.tracking.lock import run_lock
 from ragen.tracking.names import SFT_VAL_LOSS
 from ragen.tracking.rundir import SFT_RECORD, RunDir, read_records, read_status, write_atomic
-from ragen.tracking.tracker import Trackers, check_names
+from ragen.tracking.tracker import Trackers
 from ragen.tracking.trackers.console_tracker import step_line
 from ragen.trainer.card import CARD
 from ragen.trainer.checkpoints.checkpoint import find_resume, read_state, save_checkpoint, step_of
@@ -43,6 +43,7 @@ from ragen.trainer.checkpoints.checksums import verify
 from ragen.trainer.held_out import levels_behind
 from ragen.trainer.starting.changes import data_facts
 from ragen.trainer.starting.devices import check_devices, device_notes, export_devices
+from ragen.trainer.starting.packages import check_packages
 from ragen.trainer.train import with_restarts
 
 if TYPE_CHECKING:
@@ -57,7 +58,7 @@ def run(config: Config, sft: SftConfig) -> None:
     """Check what the machine must have, then run all stages."""
     if config.trainer.seeds > 1:
         raise ConfigError(f"trainer.seeds={config.trainer.seeds}: only a training repeats itself. Leave it out here.")
-    check_names(config.trainer.logger)
+    check_packages(config)
     check_devices(config)
     for note in device_notes(config):
         console.print(note, soft_wrap=True)

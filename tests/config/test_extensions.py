@@ -115,7 +115,7 @@ MISTAKES = {
     "own_broken:a": r"importing own_broken failed with ZeroDivisionError: .*python -c 'import own_broken'",
     "own_exits:a": r"importing own_exits failed with SystemExit: 1",
     "own_found:loop": r"own_found has no loop\. Did you mean loo\? It must be a function of fields of AdvantageInputs",
-    "own_found:seven": r"own_found:seven is a int\. It must be a function",
+    "own_found:seven": r"own_found:seven is 7 \(int\), which cannot be called\. It must be a function",
 }
 
 

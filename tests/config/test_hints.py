@@ -26,6 +26,18 @@ from ragen.errors import ConfigError
             ["custom_envs.CoordSokoban.env_config.p=1"],
             ["custom_envs.CoordSokoban.env_config.p", "+custom_envs.CoordSokoban.env_config.p=1"],
         ),
+        (
+            "adapters",
+            ["custom_envs.MiniGrid.env_config={env_id:CartPole-v1,action_names:[Left,Right]}"],
+            ["env_config: there is no action_names yet", "merged", "write +custom_envs.MiniGrid.env_config={", "null"],
+        ),
+        ("base", ["custom_envs.Countdwn.max_tokens=3"], ["Did you mean custom_envs.Countdown.max_tokens?"]),
+        (
+            "base",
+            ["custom_envs.Countdown.env_config.max_numbr=3"],
+            ["Did you mean custom_envs.Countdown.env_config.max_number?"],
+        ),
+        ("base", ["trainer={test_frequ:3}"], ["trainer.test_frequ: unknown key. Did you mean trainer.test_freq?"]),
         ("base", ["model_path=${nothing}"], ["nothing"]),
         ("base", ["hydra.run.dir=x"], ["hydra.run.dir=x", "no effect", "trainer.default_local_dir"]),
         ("base", ["+hydra/launcher=joblib"], ["+hydra/launcher=joblib", "no effect"]),
@@ -36,3 +48,26 @@ def test_a_mistyped_command_line_is_explained(name: str, overrides: list[str], w
     with pytest.raises(ConfigError) as caught:
         load_config(name, overrides)
     assert [word for word in words if word not in str(caught.value)] == [], caught.value
+
+
+@pytest.mark.parametrize(
+    "override",
+    [
+        "custom_envs.ReasoningGym.env_config.options.min_number=3",
+        "custom_envs.MiniGrid.env_config={action_names:[Left]}",
+        "foo=1",
+    ],
+)
+def test_keys_that_are_far_or_of_another_environment_are_no_suggestions(override: str):
+    with pytest.raises(ConfigError) as caught:
+        load_config("adapters", [override])
+    assert "Did you mean" not in str(caught.value), caught.value
+
+
+@pytest.mark.parametrize("first", ["custom_envs.MiniGrid.env_config=null", "~custom_envs.MiniGrid.env_config"])
+def test_a_mapping_is_merged_and_after_null_it_replaces(first: str):
+    key = "custom_envs.MiniGrid.env_config"
+    merged = load_config("adapters", [f"+{key}={{view:agent}}"]).custom_envs["MiniGrid"].env_config
+    assert merged == {"env_id": "MiniGrid-DoorKey-6x6-v0", "view": "agent"}
+    replaced = load_config("adapters", [first, f"+{key}={{env_id:CartPole-v1}}"]).custom_envs["MiniGrid"].env_config
+    assert replaced == {"env_id": "CartPole-v1"}

@@ -41,7 +41,7 @@ BAD = [
     ("collapse_detection.num_samples=0", ["collapse_detection.num_samples is 0", "or all"]),
     ("custom_envs.Bandit.max_tokens=0", ["custom_envs.Bandit.max_tokens is 0", "at least 1"]),
     # keys against each other
-    (f"{TRAIN}.env_configs.tags=[CoordSokobam]", ["'CoordSokobam'", "Did you mean CoordSokoban?", "envs.yaml"]),
+    (f"{TRAIN}.env_configs.tags=[CoordSokobam]", ["'CoordSokobam'", "Did you mean CoordSokoban?", "--config-dir"]),
     (f"{TRAIN}.env_configs.tags=[Bandit,FrozenLake]", ["2 tags", "1 entries", "[8]", "one number per tag"]),
     (f"{TRAIN}.env_configs.n_groups=[4]", ["n_groups sums to 4", "env_groups is 8", f"{TRAIN}.env_groups=4"]),
     (f"{TRAIN}.env_configs.tags=[] {TRAIN}.env_configs.n_groups=[]", ["n_groups is []", "at least one tag"]),

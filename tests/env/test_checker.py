@@ -18,7 +18,8 @@ from tests.env.text_envs import Echo, Polite
 
 VARIANTS = [
     # The adapters are checked where their packages are, in tests/env/adapters.
-    *((name, {}, name in ("frozen_lake", "game_2048", "gymnasium")) for name in REGISTRY if name not in ADAPTERS),
+    *((name, {}, name in ("frozen_lake", "game_2048")) for name in REGISTRY if name not in ADAPTERS),
+    ("gymnasium", {}, True),
     ("bandit", {"split": "test", "action_space_start": 0}, False),
     ("sokoban", {"num_boxes": 1, "observation_format": "grid_coord"}, False),
     ("sokoban", {"dim_x": 8, "dim_y": 8, "num_boxes": 2, "search_depth": 10, "observation_format": "coord"}, False),

@@ -176,6 +176,18 @@ def test_without_minigrid_the_install_command_is_given(monkeypatch: pytest.Monke
         make_env("gymnasium", {"env_id": "MiniGrid-Empty-5x5-v0"})
 
 
+def test_a_core_installation_is_told_the_extra_that_brings_both(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setitem(sys.modules, "gymnasium", None)
+    with pytest.raises(MissingExtra, match=r"'BabyAI-GoToObj-v0' needs MiniGrid.*\[minigrid\]"):
+        make_env("gymnasium", {"env_id": "BabyAI-GoToObj-v0"})
+
+
+def test_the_nearest_name_is_given_once():
+    with pytest.raises(ConfigError) as raised:
+        make_env("gymnasium", {"env_id": "CartPol-v1"})
+    assert str(raised.value).endswith("Environment `CartPol` doesn't exist. Did you mean CartPole-v1?")
+
+
 def test_without_gymnasium_the_install_command_is_given(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setitem(sys.modules, "gymnasium", None)
     with pytest.raises(MissingExtra, match=r"pip install -e '\.\[gym\]'"):

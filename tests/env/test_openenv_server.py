@@ -144,8 +144,24 @@ def test_what_is_served_is_a_tag_or_a_type():
     assert option("symbols={wall: W}") == ("symbols", {"wall": "W"})
     with pytest.raises(ConfigError, match=r"ENV 'SimpleSokobn' is unknown. Did you mean SimpleSokoban\?"):
         served("SimpleSokobn", [], "base")
+    with pytest.raises(
+        ConfigError, match=r"One of your own is written module:name, and tags of your own .* --config-dir"
+    ):
+        served("Mine", [])
     with pytest.raises(ConfigError, match=r"Write key=value"):
         served("countdown", ["hard"], "base")
+
+
+def test_an_environment_of_ones_own_is_served_by_its_path_and_by_its_tag(tmp_path):
+    path = "tests.env.text_envs:Echo"
+    assert served(path, ["word=hello"]) == Served(name=path, env_type=path, env_config={"word": "hello"})
+    assert Session(served(path, ["word=hello"])).env.config.word == "hello"
+    (tmp_path / "mine.yaml").write_text(
+        "defaults: [base, _self_]\ncustom_envs: {Mine: {env_type: '"
+        + path
+        + "', max_actions_per_traj: 2, env_instruction: Say it., max_tokens: 40, env_config: {word: thanks}}}\n"
+    )
+    assert served("Mine", [], "mine", str(tmp_path)).env_config == {"word": "thanks"}
 
 
 def test_a_wrong_option_is_said_before_anything_is_served():

@@ -81,7 +81,6 @@ def test_what_nobody_reaches_is_wall():
     [
         (("####", "#$.#", "####"), "it has 0 players and must have 1"),
         (("######", "#@$.@#", "######"), "it has 2 players"),
-        (("#####", "#@$.", "#####"), "its outer wall has a gap"),
         (("######", "#@$$.#", "######"), "it has 2 boxes and 1 targets within reach"),
         (("####", "#@ #", "####"), "it has 0 boxes and 0 targets"),
         (("########", "#@$.##$#", "########"), "none beyond"),
@@ -94,9 +93,25 @@ def test_a_wrong_level_is_named_by_its_line(tmp_path, rows, reason):
     path.write_text("\n".join(["; 0", "#####", "#@$.#", "#####", "", "; 1", *rows]))
     with pytest.raises(ConfigError) as error:
         read_levels(str(path), "all")
-    assert f"{path}, the level from line 7 on: {reason}" in str(error.value) or reason in str(error.value)
-    assert "line 7" in str(error.value) and str(error.value).endswith("Correct the level or remove it.")
+    assert str(error.value).startswith(f"sokoban.levels_file: {path}, the level from line 7 on: ")
+    assert reason in str(error.value) and str(error.value).endswith("Correct the level or remove it.")
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("rows", "line"),
+    [
+        (("#####", "#@$.", "#####"), 3),
+        (("## ##", "#@$.#", "#####"), 2),
+        (("#####", "#@$.#", "## ##"), 4),
+        (("######", "#@$. #", " $.# #", "#  ###", "######"), 4),
+    ],
+)
+def test_a_gap_in_the_outer_wall_is_named_by_its_own_line(tmp_path, rows, line):
+    path = tmp_path / "wrong.xsb"
+    path.write_text("\n".join(["; 0", *rows]))
+    with pytest.raises(ConfigError, match=rf"wrong.xsb, line {line}: the outer wall of the level from line 2 on has"):
+        read_levels(str(path), "all")
 
 
 @pytest.mark.parametrize("row", ["#@x.#", "-#@$.1#"])
@@ -124,7 +139,7 @@ def test_a_missing_file_is_refused_with_the_names_of_those_that_there_are():
 
 
 def test_a_wrong_file_is_refused_with_the_options_before_an_environment_is_made():
-    with pytest.raises(ConfigError, match=r"there is no file none.xsb"):
+    with pytest.raises(ConfigError, match=r"^custom_envs\.Mine\.env_config\.levels_file: there is no file none.xsb"):
         check_options("Mine", "sokoban", {"levels_file": "none.xsb"})
 
 

@@ -62,7 +62,7 @@ def test_the_model_plays_on_request(capsys):
 
 def test_wrong_options_of_an_environment_are_one_line(capsys):
     assert main(["check", "--config-name", "_2_sokoban", "custom_envs.CoordSokoban.env_config.num_boxes=77"]) == 1
-    assert capsys.readouterr().err.startswith("error: sokoban.num_boxes is 77.")
+    assert capsys.readouterr().err.startswith("error: custom_envs.CoordSokoban.env_config.num_boxes is 77.")
 
 
 def test_an_environment_that_raises_is_an_error_with_its_message(capsys, monkeypatch):

@@ -63,5 +63,6 @@ def test_a_run_without_collapse_metrics_says_so(tmp_path):
 
 def test_ragen_collapse_is_the_script(tmp_path, capsys):
     RunDir(tmp_path).log(1, {"collapse_first_turn_sample/mi_estimate": 0.5})
-    assert ragen(["collapse", "--run-dir", str(tmp_path)]) == 0
-    assert capsys.readouterr().out == f"{tmp_path / 'collapse.png'}\n"
+    for run in (["--run-dir", str(tmp_path)], [str(tmp_path)]):
+        assert ragen(["collapse", *run]) == 0
+        assert capsys.readouterr().out == f"{tmp_path / 'collapse.png'}\n"

@@ -1,5 +1,7 @@
 """The command that draws: which steps, and what it says when there is nothing to draw."""
 
+import pytest
+
 from ragen.cli import main as ragen
 from ragen.plotting.buckets import read_analysis
 from ragen.plotting.gradient_command import choose_steps, main
@@ -55,5 +57,13 @@ def test_ragen_gradients_is_the_three_scripts(run, capsys, tmp_path, monkeypatch
     assert "step 51: 6 buckets" in capsys.readouterr().out
     assert ragen(["gradients", "table", str(run), "--step", "51"]) == 0
     assert "51" in capsys.readouterr().out
+    assert ragen(["gradients", "table", "--run-dir", str(run), "--step", "51"]) == 0
+    assert "51" in capsys.readouterr().out
+    assert ragen(["gradients", "plot", "--list-steps", str(run)]) == 0
+    assert "step 51: 6 buckets" in capsys.readouterr().out
+    for part in ("table", "plot"):
+        with pytest.raises(SystemExit):
+            ragen(["gradients", part])
+        assert "one of the arguments" in capsys.readouterr().err
     assert ragen(["gradients", "steps"]) == 1
     assert "ragen gradients plot --run-dir RUN --step N" in capsys.readouterr().err

@@ -15,7 +15,7 @@ VLLM = "actor_rollout_ref.rollout.name=vllm"
 
 def test_training_and_evaluation_name_the_way_to_install_it(tmp_path):
     config = small_config(tmp_path, VLLM)
-    with pytest.raises(MissingExtra, match=r"docs/engines\.md"):
+    with pytest.raises(MissingExtra, match=r"needs the package vllm.*pip install -e '\.\[vllm\]'.*name=native"):
         plan_start(config)
     with pytest.raises(MissingExtra, match=r"pip install -e '\.\[vllm\]'"):
         build_agent(config, env_types=["bandit"])

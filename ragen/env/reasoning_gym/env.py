@@ -15,6 +15,7 @@ from ragen.config.bounds import Count
 from ragen.env.arithmetic import Refused
 from ragen.env.attempts import AttemptsEnv
 from ragen.env.base import StepResult
+from ragen.env.package_options import check_options
 from ragen.env.reasoning_gym.guard import check_answer
 from ragen.env.shared_random import OwnRandom
 from ragen.env.survey import read_survey
@@ -22,6 +23,8 @@ from ragen.errors import ConfigError, needing_extra
 from ragen.seeding import fixed_hash
 
 SURVEY = read_survey(Path(__file__).with_name("tasks.json"))
+OF_THE_LEVEL = {"seed", "size"}
+"""Options of every generator that are no options here."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -38,7 +41,7 @@ class ReasoningGymConfig:
 
     def __post_init__(self) -> None:
         SURVEY.check(self.name, "reasoning_gym.name")
-        if taken := {"seed", "size"} & set(self.options):
+        if taken := OF_THE_LEVEL & set(self.options):
             raise ConfigError(f"reasoning_gym.options.{min(taken)} comes from the level's seed. Leave it out.")
 
 
@@ -100,6 +103,8 @@ def draw(name: str, options: dict[str, Any], seed: int) -> tuple[Any, dict[str, 
     """The generator with the level's seed, and its question. The same on every call and in every process."""
     with needing_extra("reasoning-gym", f"reasoning_gym.name {name!r} needs reasoning-gym, which is not installed"):
         package = import_module("reasoning_gym")
+    _, config_class = package.factory.DATASETS[name]
+    check_options(options, config_class, "reasoning_gym.options", own=OF_THE_LEVEL)
     number = fixed_hash(seed, "reasoning_gym") % 2**31
     with OwnRandom(number):  # some generators draw from what all threads share
         try:

@@ -32,6 +32,8 @@ MAX_SIDE = 64
 MAX_BYTES = 50_000_000
 TEST_SHARE = 5
 """One level of so many is a test level."""
+KEY = "sokoban.levels_file"
+"""The option that names a file; messages begin with it."""
 MAX_SHOWN = 40
 """Characters of a wrong line that a message shows."""
 
@@ -52,7 +54,7 @@ def find_file(name: str) -> Path:
         if found.is_file():
             return found
     own = ", ".join(sorted(each.name for each in OWN_LEVELS.glob("*.xsb")))
-    raise ConfigError(f"sokoban.levels_file: there is no file {path}. Write the path of an XSB file, or one of: {own}.")
+    raise ConfigError(f"{KEY}: there is no file {path}. Write the path of an XSB file, or one of: {own}.")
 
 
 def read_levels(name: str, split: Split) -> tuple[Level, ...]:
@@ -62,23 +64,24 @@ def read_levels(name: str, split: Split) -> tuple[Level, ...]:
         status = path.stat()
         return _read(path, split, (status.st_mtime_ns, status.st_size))
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path}: cannot be read as text ({error}). Write the path of an XSB file.") from error
+        raise ConfigError(f"{KEY}: {path} cannot be read as text ({error}). Write the path of an XSB file.") from error
 
 
 @lru_cache(maxsize=16)  # every environment of a rollout reads the same file
 def _read(path: Path, split: Split, version: tuple[int, int]) -> tuple[Level, ...]:
+    source = f"{KEY}: {path}"
     if version[1] > MAX_BYTES:
         raise ConfigError(
-            f"{path}: {version[1]:,} bytes are too many, {MAX_BYTES:,} are the most. Use a part of the file."
+            f"{source}: {version[1]:,} bytes are too many, {MAX_BYTES:,} are the most. Use a part of the file."
         )
     text = path.read_text(encoding="utf-8-sig")
-    found = (to_level(block, str(path)) for block in blocks(text, str(path)))
+    found = (to_level(block, source) for block in blocks(text, source))
     levels = list(dict.fromkeys(found))
     if not levels:
         raise ConfigError(
-            f"{path}: there is no level in it. Write levels as lines of {''.join(sorted(KNOWN - {' '}))}."
+            f"{source}: there is no level in it. Write levels as lines of {''.join(sorted(KNOWN - {' '}))}."
         )
-    return tuple(levels if split == "all" else choose(levels, split, str(path)))
+    return tuple(levels if split == "all" else choose(levels, split, source))
 
 
 def choose(levels: list[Level], split: Split, source: str) -> list[Level]:
@@ -142,10 +145,12 @@ def to_level(block: Block, source: str) -> Level:
     if players.bit_count() != 1:
         raise wrong(where, f"it has {players.bit_count()} players and must have 1")
     everywhere = (1 << columns * len(cells)) - 1
-    floor = flood(players, everywhere & ~walls, columns)[1]
+    layers, floor = flood(players, everywhere & ~walls, columns)
     reached = row_cols(floor, columns)
-    if any(r in (0, len(cells) - 1) or c in (0, columns - 1) for r, c in reached):
-        raise wrong(where, "its outer wall has a gap")
+    if (gap := first_outside(layers, len(cells), columns)) is not None:
+        # Above the first row and below the last one it is the row beside it that is open.
+        line = block.line + min(max(gap, 1), len(block.rows)) - 1
+        raise wrong(f"{source}, line {line}", f"the outer wall of the level from line {block.line} on has a gap")
     # A box behind walls that nobody reaches is part of them if it is at home, else the level has no solution.
     boxes, targets = of(BOXES), of(TARGETS)
     outside = (boxes ^ targets) & ~floor
@@ -156,6 +161,15 @@ def to_level(block: Block, source: str) -> Level:
     if boxes == targets:
         raise wrong(where, "all its boxes are on targets already")
     return cropped(reached, columns, floor=floor, targets=targets, boxes=boxes, player=players)
+
+
+def first_outside(layers: list[int], rows: int, columns: int) -> int | None:
+    """The row in which a walker from the first layer first stands on the edge of the board; None: never."""
+    for layer in layers:
+        for r, c in row_cols(layer, columns):
+            if r in (0, rows - 1) or c in (0, columns - 1):
+                return r
+    return None
 
 
 def wrong(where: str, reason: str) -> ConfigError:

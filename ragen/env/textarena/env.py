@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from ragen.env.base import StartedEnv, StepResult, step_info
+from ragen.env.package_options import check_options
 from ragen.env.shared_random import OwnRandom
 from ragen.env.success_rule import parse_rule
 from ragen.env.survey import read_survey
@@ -133,6 +134,8 @@ def make_game(name: str, options: dict[str, Any]) -> Any:
         package = import_module("textarena")
     before, nltk.download = nltk.download, refuse_download
     try:
+        module, _, game = package.envs.registration.ENV_REGISTRY[f"{name}-raw"].entry_point.partition(":")
+        check_options(options, getattr(import_module(module), game), "textarena.options")
         return package.make(f"{name}-raw", **options)
     except (TypeError, ValueError, AssertionError) as error:
         raise ConfigError(f"textarena.options {options} for {name!r}: {error}") from error

@@ -1,4 +1,5 @@
-"""Parts of one's own, loaded and tried before a run begins: each mistake is an error that names its key.
+"""Parts of one's own, and environments of other packages, tried before a run begins: mistakes are errors that name
+their key.
 
 What loads torch is imported only where a part of that kind is named.
 """
@@ -17,7 +18,7 @@ from ragen.config.schema import Config, EnvConfigsConfig, EnvSetConfig
 from ragen.config.validate import check_needs, env_sets
 from ragen.env.boundary import EnvFault
 from ragen.env.checker import check_briefly
-from ragen.env.registry import REGISTRY, make_env
+from ragen.env.registry import ADAPTERS, REGISTRY, make_env
 from ragen.errors import ConfigError
 from ragen.llm_agent.es_manager import EsManager, levels_from
 from ragen.llm_agent.rewards import KEY as REWARD_KEY
@@ -25,15 +26,16 @@ from ragen.trainer.starting.own_functions import check_own_functions
 
 
 def check_own_parts(config: Config) -> None:
-    """Load and try what the configuration names of one's own; environments and trackers are imported before."""
+    """Load and try what the configuration names of one's own or of other packages; trackers are imported before."""
     check_importable(config)
     check_functions(config)
-    check_own_environments(config)
+    try_environments(config)
     check_own_functions(config)
 
 
-def check_own_environments(config: Config) -> None:
-    for tag in own_tags(config):
+def try_environments(config: Config) -> None:
+    """Start and try what others wrote."""
+    for tag in foreign_tags(config):
         check_environment(config, tag)
 
 
@@ -55,13 +57,17 @@ def check_functions(config: Config) -> None:
 
 
 def check_environment(config: Config, tag: str) -> None:
-    """Refuse an environment that cannot be made, does not start on the first validation level or breaks its contract
-    in its first actions there."""
+    """Refuse an environment that cannot be made or does not start on the first validation level, and one of one's own
+    that breaks its contract in its first actions there."""
     spec, key = config.custom_envs[tag], f"custom_envs.{tag}.env_type"
     one = EnvSetConfig(env_groups=1, group_size=1, env_configs=EnvConfigsConfig(tags=(tag,), n_groups=(1,)))
     with closing(EsManager(one, config.custom_envs)) as environments:
         seat = environments.reset(levels_from(config.seed.val, 1))[0]
     why = f"level {seat.seed} does not start: {seat.error}" if seat.status.is_fault else ""
+    if spec.env_type in ADAPTERS:
+        if why:
+            raise ConfigError(f"{key}={spec.env_type}: {why.rstrip('.')}. Check custom_envs.{tag}.env_config.")
+        return
     if not why:
         try:
             check_briefly(partial(make_env, spec.env_type, spec.env_config), seat.seed, limit_s=spec.step_timeout)
@@ -81,10 +87,16 @@ def check_importable(config: Config) -> None:
             )
 
 
-def own_tags(config: Config) -> list[str]:
-    """The tags that are played and whose environments are not of the registry."""
+def foreign_tags(config: Config) -> list[str]:
+    """The tags that are played and whose environments others wrote: one's own, and those of other packages."""
     tags = dict.fromkeys(tag for _, envs in env_sets(config) for tag in envs.env_configs.tags)
-    return [tag for tag in tags if config.custom_envs[tag].env_type not in REGISTRY]
+    ours = REGISTRY.keys() - ADAPTERS.keys()
+    return [tag for tag in tags if config.custom_envs[tag].env_type not in ours]
+
+
+def own_tags(config: Config) -> list[str]:
+    """Those of them that are not of the registry."""
+    return [tag for tag in foreign_tags(config) if config.custom_envs[tag].env_type not in REGISTRY]
 
 
 def own_names(config: Config) -> Iterator[tuple[str, str]]:

@@ -17,17 +17,17 @@ from ragen.config.seeds import check_held_out
 from ragen.config.validate import env_sets
 from ragen.engine.registry import ENGINES
 from ragen.env.registry import REGISTRY, check_options
-from ragen.errors import ConfigError, MissingExtra
+from ragen.errors import ConfigError, MissingExtra, install_command
 from ragen.files import check_writable
 from ragen.models.folder import check_context
 from ragen.models.resolve import resolve_model
 from ragen.tracking.rundir import read_status
-from ragen.tracking.tracker import check_names
 from ragen.trainer.checkpoints.checkpoint import STATE_KINDS, find_resume, is_within, read_state, step_of
 from ragen.trainer.checkpoints.checksums import verify
 from ragen.trainer.starting.changes import changed_data, changes_since
 from ragen.trainer.starting.devices import check_devices, device_notes
 from ragen.trainer.starting.own_parts import check_own_parts
+from ragen.trainer.starting.packages import check_packages
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -59,7 +59,7 @@ def plan_start(config: Config) -> Start:
     trainer = config.trainer
     check_supported(config)
     check_environments(config)
-    check_names(trainer.logger)
+    check_packages(config)
     check_own_parts(config)
     check_outputs(config)
     env_types = sorted({config.custom_envs[tag].env_type for tag in config.es_manager.train.env_configs.tags})
@@ -196,7 +196,8 @@ def check_supported(config: Config) -> None:
         others = " or ".join(name for name, kind in ENGINES.items() if kind.can_train)
         raise ConfigError(f"{key}: that engine has no log-probs of tokens to train on. Use {others}.")
     if engine.package and importlib.util.find_spec(engine.package) is None:
-        raise MissingExtra(f"{key} needs the package {engine.package}. Install it as docs/engines.md says.")
+        way = f"Run: {install_command(engine.package)}, or use actor_rollout_ref.rollout.name=native"
+        raise MissingExtra(f"{key} needs the package {engine.package}, which is not installed. {way}")
     if config.trainer.n_gpus_per_node % config.ranks_per_engine:
         raise ConfigError(
             f"actor_rollout_ref.rollout.tensor_model_parallel_size is {config.ranks_per_engine}, which does not divide "

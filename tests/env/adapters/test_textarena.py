@@ -54,7 +54,7 @@ def test_a_long_answer_is_not_given_to_the_game():
 
 
 def test_a_wrong_option_is_named():
-    with pytest.raises(ConfigError, match=r"textarena.options .*nonsense"):
+    with pytest.raises(ConfigError, match=r"textarena\.options\.nonsense: unknown key"):
         make_env("textarena", {"name": "Mastermind-v0", "options": {"nonsense": 1}})
 
 

@@ -1,10 +1,13 @@
 """Runs with parts of one's own: they count, they are checked at the start, and a run with others is another run."""
 
+import sys
+
 import pytest
 
 import ragen
 from ragen.config import load_config
 from ragen.trainer.starting.own_parts import check_own_parts
+from ragen.trainer.starting.start import plan_start
 from tests.api.own import COUNTER
 from tests.trainer.runs import BANDIT, overrides, refused, small_config, train
 
@@ -89,3 +92,21 @@ def test_an_environment_of_ones_own_is_trained_on(tmp_path):
     [first, second] = ragen.Trainer(config)
     assert second.metrics["train/Counter/num_actions"] <= 1 == first.metrics["train/Counter/num_turns"]
     assert load_config("config", (), tmp_path).custom_envs["Counter"].env_type == COUNTER["env_type"]
+
+
+@pytest.mark.parametrize(
+    ("tag", "hidden", "message"),
+    [
+        ("TextWorld", "textworld", r"^custom_envs\.TextWorld: env_type textworld needs TextWorld.*\[textworld\]"),
+        ("MiniGrid", "gymnasium", r"^custom_envs\.MiniGrid\.env_config\.env_id.*needs MiniGrid.*\[minigrid\]"),
+    ],
+)
+def test_an_environment_of_a_package_that_is_missing_is_refused_before_the_run(
+    tmp_path, monkeypatch, tag, hidden, message
+):
+    monkeypatch.setitem(sys.modules, hidden, None)
+    changes = (f"es_manager.train.env_configs.tags=[{tag}]", f"trainer.default_local_dir={tmp_path}/run")
+    config = load_config("adapters", [*changes, "trainer.logger=[]", "model_path=tiny/sokoban"])
+    with pytest.raises(ragen.errors.MissingExtra, match=message):
+        plan_start(config)
+    assert not (tmp_path / "run").exists()
