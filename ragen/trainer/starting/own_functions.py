@@ -19,11 +19,14 @@ from ragen.env.boundary import as_reward, quote
 from ragen.llm_agent.es_manager import EsManager
 from ragen.llm_agent.own_metrics import KEY as METRIC_KEY
 from ragen.llm_agent.own_metrics import checked_metrics
+from ragen.llm_agent.parsing import ANSWER, THINK
 from ragen.llm_agent.policies import play_replies, silence
 from ragen.llm_agent.rewards import KEY as REWARD_KEY
+from ragen.seeding import Rng
 from ragen.types import Episode, Status
 
-ANSWER = "hello"
+WORD = "hello"
+"""A thought, and an answer where an environment knows none."""
 
 
 def check_own_functions(config: Config) -> None:
@@ -84,8 +87,13 @@ def finished_episodes(config: Config) -> list[Episode]:
     plain = replace(config, es_manager=replace(manager, reward_function=None))
     with closing(EsManager(levels, config.custom_envs)) as environments:
         begun = play_replies(plain, environments, silence, base_seed=config.seed.val)
-    begun = [episode for episode in begun if episode.turns and not episode.status.is_fault]
-    return [told for episode in begun for told in (spoken(episode), answered(episode, True), answered(episode, False))]
+        answers = {seat.tag: seat.sample(Rng(0, "answer"), 1) or [WORD] for seat in environments.seats}
+    found = []
+    for episode in begun:
+        if episode.turns and not episode.status.is_fault:
+            solved, failed = (answered(episode, answers[episode.tag], is_solved=each) for each in (True, False))
+            found += [spoken(episode), solved, failed]
+    return found
 
 
 def spoken(episode: Episode) -> Episode:
@@ -97,14 +105,14 @@ def spoken(episode: Episode) -> Episode:
     return copy
 
 
-def answered(episode: Episode, is_solved: bool) -> Episode:
+def answered(episode: Episode, answer: list[str], *, is_solved: bool) -> Episode:
     """The episode with valid replies, the last of which ends it."""
     copy = spoken(episode)
     copy.status = Status.SOLVED if is_solved else Status.FAILED
     for turn in copy.turns:
         is_success = is_solved and turn is copy.turns[-1]
-        turn.text = turn.thought = ANSWER
-        turn.actions, turn.executed = [ANSWER], [ANSWER]
+        turn.thought, turn.actions, turn.executed = WORD, list(answer), list(answer)
+        turn.text = WORD.join(THINK) + answer[0].join(ANSWER)
         turn.is_parsed, turn.is_lenient_valid, turn.penalty, turn.reward = True, True, 0.0, float(is_success)
         info = step_info(is_valid=True, is_effective=True, is_success=is_success)
         turn.info = AnyInfo(info | {"manager_invalid_action": 0.0})

@@ -57,6 +57,8 @@ def test_the_episodes_begin_as_those_of_training_do(tmp_path):
         assert [len(turn.response_ids) == len(turn.logprobs) > 0 for turn in episode.turns] == [True, True]
         assert "P" in episode.turns[0].observation and episode.system
     silent, solved, _ = episodes
+    assert all(turn.executed[0] in ("Left", "Down", "Right", "Up") for turn in solved.turns)
+    assert solved.turns[0].text == f"<think>hello</think><answer>{solved.turns[0].actions[0]}</answer>"
     assert [turn.is_invalid for turn in silent.turns] == [True, True] and solved.reward == 1.0
 
 
