@@ -25,9 +25,8 @@ ABSENT_KEYS = {
     "use_torch_compile": "The model is not compiled. Leave the key out.",
 }
 """Keys of other code bases, by their last name: what replaces them."""
-
-
 TABLE = "custom_envs."
+"""What keys of environments begin with."""
 
 
 def explain_unknown_override(override: str, known: Mapping[str, Any]) -> None:
@@ -70,7 +69,7 @@ def suggest(key: str, known: Mapping[str, Any]) -> str:
     """
     paths = list_paths(known)
     if key.startswith(TABLE):
-        return suggest_in_table(key, paths, known["custom_envs"])
+        return suggest_in_table(key, paths, known.get("custom_envs") or {})
     paths = [path for path in paths if not path.startswith(TABLE)]
     last = key.rsplit(".", 1)[-1]
     same_ending = [path for path in paths if path.endswith(f".{key}")] or [

@@ -112,14 +112,21 @@ def compose(
 
 def _settled(tree: Any) -> dict[str, Any]:
     """Old names and nulls that stand for a number become what they mean."""
-    seed, rollout = tree.get("seed"), (tree.get("actor_rollout_ref") or {}).get("rollout")
-    if isinstance(seed, dict) and seed.get("val", VAL_SEED) is None:
+    *above, old_name = OLD_FILTER_VALUE.split(".")
+    seed, rollout = _section(tree, "seed"), _section(tree, *above)
+    if seed.get("val", VAL_SEED) is None:
         seed["val"] = VAL_SEED
-    old_name = OLD_FILTER_VALUE.rpartition(".")[2]
-    if isinstance(rollout, dict) and (old := rollout.pop(old_name, None)) is not None:
-        if rollout.get("rollout_filter_value") in (None, 1):
-            rollout["rollout_filter_value"] = old
+    old = rollout.pop(old_name, None)
+    if old is not None and rollout.get("rollout_filter_value") in (None, 1):
+        rollout["rollout_filter_value"] = old
     return tree
+
+
+def _section(tree: Any, *names: str) -> dict[str, Any]:
+    """What stands below some keys; nothing where that is no mapping, which is refused later."""
+    for name in names:
+        tree = tree.get(name) if isinstance(tree, dict) else None
+    return tree if isinstance(tree, dict) else {}
 
 
 def cause_in_yaml(error: Exception) -> str:

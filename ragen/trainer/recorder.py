@@ -19,7 +19,8 @@ from ragen.tracking.tracker import Trackers
 from ragen.trainer.endings.trouble import Signs, read_signs
 from ragen.types import Episode, Metrics
 
-GROUP_TABLE = "rollout/group_rv_table"
+GROUP_TABLE = names.join(names.FILTER, names.GROUP_TABLE)
+"""Of all steps so far."""
 Timer = Callable[[str], AbstractContextManager[None]]
 
 
@@ -74,13 +75,13 @@ class Recorder:
             columns = ["step", "group_id", "reward_std", "selected"]
             stds = zip(kept.group_ids, kept.reward_stds, strict=True)
             rows = [[step, group_id, std, group_id in kept.kept_ids] for group_id, std in stds]
-            self.trackers.log_table(step, GROUP_TABLE, columns, self._earlier_rows(step, GROUP_TABLE) + rows)
+            self.trackers.log_table(step, GROUP_TABLE, columns, self._earlier_rows(step) + rows)
 
-    def _earlier_rows(self, step: int, name: str) -> list[list[Any]]:
-        """Those of a table that grows; read from the run directory, so that a resumed run goes on with them."""
+    def _earlier_rows(self, step: int) -> list[list[Any]]:
+        """Those of GROUP_TABLE; read from the run directory, so that a resumed run continues them."""
         run = self.trackers.run.path
-        earlier = [number for number in table_steps(run, name) if number < step]
-        return read_table(run, name, max(earlier))[1] if earlier else []
+        earlier = [number for number in table_steps(run, GROUP_TABLE) if number < step]
+        return read_table(run, GROUP_TABLE, max(earlier))[1] if earlier else []
 
     def _write(self, kind: str, step: int, episodes: Sequence[Episode], *, is_due: bool, second: str | None) -> None:
         """Into the run directory, compressed, and as plain JSON lines into a second folder where one is named."""

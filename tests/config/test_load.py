@@ -264,6 +264,19 @@ def test_no_seed_of_validation_means_the_usual_one():
     assert load_config("base", ["seed.val=null"]).seed.val == load_config("base").seed.val == 123
 
 
+@pytest.mark.parametrize(
+    "text, overrides, message",
+    [
+        ("a: 1", ["custom_envs.X.foo=1"], "custom_envs.X.foo: no such key yet"),
+        ("actor_rollout_ref: 5", [], "missing system"),
+    ],
+)
+def test_a_config_without_the_usual_sections_is_answered_in_words(tmp_path: Path, text, overrides, message):
+    (tmp_path / "bare.yaml").write_text(text)
+    with pytest.raises(ConfigError, match=message):
+        load_config("bare", overrides, config_dir=tmp_path)
+
+
 def test_a_tag_is_added_on_the_command_line():
     row = "{env_type: sokoban, max_actions_per_traj: 5, env_instruction: x, max_tokens: 50, env_config: {num_boxes: 3}}"
     config = load_config("base", [f"+custom_envs.Mine={row}", "es_manager.train.env_configs.tags=[Mine]"])

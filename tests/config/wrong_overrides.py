@@ -22,6 +22,8 @@ NEGATIVE_MEANS_SOMETHING = {
 
 EMPTY_MEANS_SOMETHING = {"system.CUDA_VISIBLE_DEVICES", "custom_envs.Bandit.env_instruction"}
 """Texts that may be empty."""
+NULL_MEANS_SOMETHING = {"seed.val"}
+"""Numbers that null stands for."""
 
 HUGE = str(10**24)
 
@@ -99,6 +101,7 @@ def broken_words() -> Iterator[str]:
 
 def wrong_values(key: str, annotation: Any) -> Iterator[str]:
     kind, is_optional = plain_kind(annotation)
+    is_optional |= key in NULL_MEANS_SOMETHING
     for value in WRONG[kind] + ANY_KEY:
         if (value == "null" and is_optional) or (value in ("''", "") and key in EMPTY_MEANS_SOMETHING):
             continue
