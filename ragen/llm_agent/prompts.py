@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from ragen.config.schema import AgentProxyConfig
 from ragen.env.tools import TOOL_CALL, Tool
@@ -126,6 +127,7 @@ def example_actions(seat: Seat, agent: AgentProxyConfig) -> list[str]:
     return [rng.choice(usable) for _ in range(num_actions)]
 
 
+@lru_cache(maxsize=1024)  # asked about every action, for every prompt
 def _can_be_answered(name: str, action_sep: str) -> bool:
     read = parse_reply(name.join(ANSWER), enable_think=False, action_sep=action_sep, max_actions=2)
     return read.actions == [name]

@@ -94,3 +94,22 @@ def test_a_closed_slot_is_open_no_more():
     assert replies.unfinished().tolist() == [1]
     replies.clear()
     assert replies.unfinished().tolist() == []
+
+
+def test_memory_for_results_is_used_again_once_they_have_been_taken_in():
+    session = open_session(0, prompt(3), max_tokens=9)
+    replies = table(session)
+    slots = replies.unfinished()
+    first, second = replies.launch(slots, results(3)), replies.launch(slots, results(4))
+    assert second.arrival is not first.arrival
+    replies.collect(first)
+    third = replies.launch(slots, results(5))
+    assert third.arrival is first.arrival
+    other_shape = replies.launch(slots, torch.cat([results(6), results(6)], dim=1))
+    assert other_shape.arrival is not second.arrival
+    for launch in (second, third, other_shape):
+        replies.collect(launch)
+    for _ in range(4):
+        replies.collect(replies.launch(slots, results(7)))
+    [(_, reply, _)] = replies.collect(replies.launch(slots, results(8)))
+    assert reply.token_ids == [3, 4, 5, 6, 7, 7, 7, 7, 8]

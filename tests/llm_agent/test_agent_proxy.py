@@ -5,11 +5,15 @@ from __future__ import annotations
 import re
 from functools import partial
 
+import numpy as np
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from ragen.engine.base import Completion, Request, StopReason
 from ragen.engine.scripted import ScriptedEngine
 from ragen.env import check_env
+from ragen.llm_agent.agent_proxy import ENTROPY_DECIMALS
 from ragen.llm_agent.metrics import rollout_metrics
 from ragen.llm_agent.prompts import INVALID_NOTE
 from ragen.seeding import Rng
@@ -200,3 +204,9 @@ def test_an_engine_that_gives_up_on_a_reply_ends_that_episode_only():
     assert not group_episodes(episodes)[0].is_complete
     assert rollout_metrics(episodes)["faults/engine_errors"] == 1
     assert sorted(engine.released) == [0, 1]
+
+
+@given(st.lists(st.floats(min_value=0, max_value=20, width=32)))
+@example([j / 32 for j in range(100)])  # where a fifth decimal is exactly 5, too
+def test_entropies_are_rounded_as_python_rounds_them(entropies):
+    assert np.round(entropies, ENTROPY_DECIMALS).tolist() == [round(entropy, ENTROPY_DECIMALS) for entropy in entropies]
