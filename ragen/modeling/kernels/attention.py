@@ -135,9 +135,7 @@ def _decode_attention(
     total = tl.sum(totals, axis=1)
 
     target = out + row.to(tl.int64) * HEADS * DIM + (head * GROUP + member)[:, None] * DIM + column[None, :]
-    if SPLITS == 1:
-        tl.store(target, (sums / total[:, None]).to(dtype), mask=is_head)
-    elif num_parts == 1:
+    if SPLITS == 1 or num_parts == 1:
         tl.store(target, (sums / total[:, None]).to(dtype), mask=is_head)
     else:
         index = (row * KV_HEADS + head) * SPLITS

@@ -14,8 +14,10 @@ writes: weights, gains, the state of sessions and the cache of earlier tokens.
 Tested in tests/modeling/kernels/test_products.py.
 """
 
-# pyright: reportIndexIssue=false
+# pyright: reportIndexIssue=false, reportOperatorIssue=false, reportAttributeAccessIssue=false
 # Without Triton installed, pyright takes a kernel for the plain function below its decorator.
+# ruff: noqa: RUF005
+# Kernels know tuples, and sums of them, but no unpacking.
 
 from __future__ import annotations
 
@@ -57,7 +59,7 @@ class ManyRows:
         """silu(norm(x) @ gate.T) * (norm(x) @ up.T); `weight` [2 * width, hidden] holds gate above up."""
         return gated_product(rms_norm_rows(self.x, gain, self.eps), weight)
 
-    def add(self, y: Tensor, weight: Tensor, *, next_gain: Tensor) -> None:  # noqa: ARG002
+    def add(self, y: Tensor, weight: Tensor, *, next_gain: Tensor) -> None:
         """x += y @ weight.T; `next_gain` is that of the norm that follows."""
         self.x.addmm_(y, weight.t())
 
@@ -163,7 +165,7 @@ class FewRows(ManyRows):
         self._launch(self.x, weight, out, gain=gain, is_gated=True)
         return out
 
-    def add(self, y: Tensor, weight: Tensor, *, next_gain: Tensor) -> None:  # noqa: ARG002
+    def add(self, y: Tensor, weight: Tensor, *, next_gain: Tensor) -> None:
         self._launch(y, weight, self.x, is_added=True)
 
     def _launch(
@@ -320,12 +322,12 @@ class SomeRows(ManyRows):
             SIZE=triton.next_power_of_2(x.shape[1]), SQUARES=triton.next_power_of_2(self.num_squares), SOME=SOME,
         )  # fmt: skip
 
-    def normed(self, gain: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:  # noqa: ARG002
+    def normed(self, gain: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         out = self.x.new_empty(len(self.x), len(weight))
         self._launch(self.prepared, weight, out, bias=bias)
         return out
 
-    def gated(self, gain: Tensor, weight: Tensor) -> Tensor:  # noqa: ARG002
+    def gated(self, gain: Tensor, weight: Tensor) -> Tensor:
         out = self.x.new_empty(len(self.x), len(weight) // 2)
         self._launch(self.prepared, weight, out, is_gated=True)
         return out
