@@ -129,8 +129,9 @@ class GradientReporter:
         means = dict(zip(batch.groups.tolist(), statistics.mean.tolist(), strict=True))
         mode = BUCKET_MODES[rollout.gradient_analysis_bucket_mode]
         buckets = mode.cut(means if mode.by == "mean" else stds, rollout.gradient_analysis_num_buckets)
+        parts = {name: folds(batch, groups) for name, groups in buckets.items()}
         gradients = self.workers.gradient_components(
-            batch, {name: folds(batch, groups) for name, groups in buckets.items()}, self.progress(len(batch))
+            batch, parts, self.progress({name: sum(map(len, each)) for name, each in parts.items()})
         )
         actor = self.config.actor_rollout_ref.actor
         coefficients = {"task": 1.0, "entropy": abs(actor.entropy_coeff), "kl": actor.kl_loss_coef or 1.0}
@@ -160,16 +161,17 @@ class GradientReporter:
             reports[name] = BucketReport(metrics, chosen)
         return reports
 
-    def progress(self, num_samples: int) -> Progress:
-        """Shows each part of the loss as a stage of its own, with the samples that are done."""
+    def progress(self, sizes: Mapping[str, int]) -> Progress:
+        """Shows each bucket, of so many samples, as a stage of its own, with the parts of the loss and what is done."""
         shown: dict[str, Callable[[Any], None]] = {}
 
-        def show(component: str, num_done: int) -> None:
-            if component not in shown:
-                self.on_stage(f"gradient_analysis {component}")
-                shown[component] = self.begin_episodes(num_samples)
+        def show(bucket: str, components: Sequence[str], num_done: int) -> None:
+            stage = f"gradient_analysis {bucket} of {len(sizes)}: {', '.join(components)}"
+            if stage not in shown:
+                self.on_stage(stage)
+                shown[stage] = self.begin_episodes(sizes[bucket])
             for _ in range(num_done):
-                shown[component](None)
+                shown[stage](None)
 
         return show
 

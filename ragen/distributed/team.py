@@ -75,6 +75,8 @@ class ShardTeam(Team):
     none.
     """
 
+    is_alone = False
+
     def __init__(self, rank: Rank, root: Root | None = None, copy: Any = None) -> None:
         self.rank, self.root, self.copy = rank, root, copy
         self.is_writer, self.is_rounded = rank.number == 0, rank.dtype != torch.float32

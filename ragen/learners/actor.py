@@ -21,6 +21,7 @@ from ragen.modeling.fused_layers import fusable_head
 from ragen.modeling.model import hidden_states, logits_of
 from ragen.modeling.packing import Packing
 from ragen.modeling.rows import take_rows
+from ragen.modeling.slices import Slices
 from ragen.modeling.team import SOLO, Team
 from ragen.tracking.names import ACTOR, with_prefix
 from ragen.types import Metrics
@@ -87,14 +88,21 @@ class Actor(Learner):
         """The micro batch's share of the total loss."""
         terms, metrics = self.terms(batch, packing)
         task, *others = terms.values()
-        return sum(others, start=task), metrics
+        values = torch.stack(list(metrics.values())).tolist()  # the GPU is waited for once
+        return sum(others, start=task), dict(zip(metrics, values, strict=True))
 
-    def terms(self, batch: Batch, packing: Packing) -> tuple[dict[str, Tensor], dict[str, float]]:
-        """The parts of the loss, with their weights and signs: task, entropy and kl."""
+    def terms(
+        self, batch: Batch, packing: Packing, slices: Slices | None = None
+    ) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+        """The parts of the loss, with their weights and signs: task, entropy and kl; and metrics, on the device.
+
+        With `slices` of the packed row, entered by the caller, each has weights of its own.
+        """
         config, on_device = self.config, partial(scored, device=packing.ids.device)
         hidden = sampled_hidden(self.model, packing)
-        flat_logprobs, flat_entropies = sampled_logprobs(
-            self.model, hidden, packing.targets, temperature=self.temperature, chunk_size=self.chunk_size
+        score = partial(sampled_logprobs, self.model, temperature=self.temperature, chunk_size=self.chunk_size)
+        flat_logprobs, flat_entropies = (
+            slices.head(score, hidden, packing.targets) if slices else score(hidden, packing.targets)
         )
         mask, weights, mean_weights = map(on_device, (batch.mask, batch.weights, batch.mean_weights))
         logprobs, entropies = scatter(flat_logprobs, mask), scatter(flat_entropies, mask)
@@ -112,8 +120,8 @@ class Actor(Learner):
             token_loss = token_loss * on_device(batch.importance)
         policy, entropy = (token_loss * weights).sum(), (entropies * weights).sum()
         terms = {"task": policy, "entropy": -config.entropy_coeff * entropy}
-        metrics = {name: (values * mean_weights).sum().item() for name, values in token_metrics.items()}
-        metrics |= {"pg_loss": policy.item(), "entropy_loss": entropy.item()}
+        metrics = {name: (values * mean_weights).sum() for name, values in token_metrics.items()}
+        metrics |= {"pg_loss": policy, "entropy_loss": entropy}
         if config.use_kl_loss:
             if config.kl_loss_type == "full":
                 token_kls = scatter(self.full_kl(hidden, packing), mask)
@@ -121,8 +129,8 @@ class Actor(Learner):
                 token_kls = token_kl(logprobs, on_device(batch.ref_logprobs), config.kl_loss_type)
             kl = (token_kls * weights).sum()
             terms["kl"] = config.kl_loss_coef * kl
-            metrics |= {"kl_loss": kl.item()}
-        return terms, metrics
+            metrics |= {"kl_loss": kl}
+        return terms, {name: value.detach() for name, value in metrics.items()}
 
     def full_kl(self, hidden: Tensor, packing: Packing) -> Tensor:
         """Exact KL to the reference at the sampled tokens, [sampled tokens]; both distributions a chunk at a time."""

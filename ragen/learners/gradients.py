@@ -1,19 +1,24 @@
 """Gradients of the parts of the actor's loss, part by part and bucket by bucket, without touching the actor.
 
 Every bucket of samples comes in folds (whole groups). The gradient of a bucket is summed in float32 and measured
-exactly; of each fold only a sketch is kept, a few thousand numbers from which lengths and angles between folds,
-buckets and parts follow to about 2 %. So two gradients of full size exist at a time, however many folds there are:
-the one that an update needs as well, and the sum over the buckets. The signs of the sketches, a byte for each weight,
-are there for the whole analysis; ranks that share a model hold a gathered weight at a time, and all signs each.
+exactly; of each fold only a sketch is kept (sketches.py), so memory does not grow with the number of folds.
 
-Tested in tests/diagnostics/test_gradient_reporter.py.
+There are two ways to the same numbers. `_together`, where this process holds the model and has the memory: a pass
+takes several folds, its activations serve all parts of the loss, and slices (modeling/slices.py) keep the gradients of
+the folds apart. `_one_by_one`, for sharded models and where memory is short: a pass for each fold and part; two
+gradients of full size exist at a time, the one that an update needs as well and the sum over the buckets. Ranks that
+share a model hold a gathered weight at a time, and all signs of the sketches each.
+
+Tested in tests/learners/test_gradients.py and tests/diagnostics/test_gradient_reporter.py.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
+from itertools import accumulate
 
 import torch
 from torch import Tensor
@@ -22,14 +27,18 @@ from ragen.algorithms.masked import token_weights
 from ragen.config.actor_rollout_ref import ActorConfig
 from ragen.learners.actor import Actor
 from ragen.learners.batch import Batch
+from ragen.learners.sketches import SKETCH_SIZE, Flat, Sketch
+from ragen.modeling.attention.packed import packed_attention
+from ragen.modeling.load import free_memory
+from ragen.modeling.packing import pack_apart
+from ragen.modeling.slices import NotSliced, Slices
 from ragen.modeling.team import gathered
-from ragen.seeding import fixed_hash
 from ragen.tracking.names import ALL_SAMPLES, LOSSES
 
+logger = logging.getLogger(__name__)
 COMPONENTS = tuple(LOSSES)
-SKETCH_SIZE = 4099
-"""Numbers in a sketch: lengths are off by about sqrt(2 / 4099) / 2 = 1.1 %, cosines by 0.016. A prime, so that no
-dimension of a model falls onto the same number again and again."""
+MAX_SLICES = 4
+"""Folds of a pass; each holds a gradient of full size for a moment."""
 
 
 @dataclass(kw_only=True, slots=True)
@@ -44,11 +53,13 @@ class Gradient:
     """[folds] Tokens or sequences of each fold, whichever the loss is a mean over."""
 
 
-Progress = Callable[[str, int], None]
-"""Gets a component of the loss and the number of samples whose gradient was added to it."""
+Found = dict[str, dict[str, Gradient]]
+"""Component -> bucket -> gradient."""
+Progress = Callable[[str, Sequence[str], int], None]
+"""Gets a bucket, components of the loss, and the number of samples whose gradients were added to theirs."""
 
 
-def ignore(component: str, num_samples: int) -> None:
+def ignore(bucket: str, components: Sequence[str], num_samples: int) -> None:
     """Nobody watches."""
 
 
@@ -60,47 +71,128 @@ def active_components(config: ActorConfig) -> list[str]:
 
 def component_gradients(
     actor: Actor, batch: Batch, buckets: Mapping[str, Sequence[Sequence[int]]], progress: Progress = ignore
-) -> dict[str, dict[str, Gradient]]:
+) -> Found:
     """Component -> bucket -> gradient, with the bucket `all` for the whole batch; components that are off are missing.
 
     `buckets` holds the samples of each fold of each bucket; every sample is in exactly one. The loss of a bucket is
     the mean over the bucket in the sense of loss_agg_mode, so that of the batch is the weighted sum of the buckets'.
     """
     devices = [actor.device] if actor.device.type == "cuda" else []
+    names = active_components(actor.config)
+    is_together = actor.team.is_alone and _has_room(actor, len(names))
     actor.model.train()
     try:
         with torch.random.fork_rng(devices=devices):
-            sketch, names = Sketch(), active_components(actor.config)
-            return {name: _all_buckets(actor, batch, buckets, name, sketch, partial(progress, name)) for name in names}
+            if not is_together:
+                sketch = Sketch()
+                return {name: _one_by_one(actor, batch, buckets, name, sketch, progress) for name in names}
+            try:
+                return _together(actor, batch, buckets, names, max_slices=MAX_SLICES, progress=progress)
+            except NotSliced as reason:
+                _say(f"Gradient analysis takes a pass for each group: {reason}.")
+                return _together(actor, batch, buckets, names, max_slices=1, progress=progress)
     finally:
         actor.model.eval()
 
 
-def _all_buckets(
+def _has_room(actor: Actor, num_components: int) -> bool:
+    """Whether what `_together` holds is no more than half of the free memory; the other half is for activations."""
+    weights = actor.optimizer.weights.values()
+    count, each = sum(weight.numel() for weight in weights), sum(weight.nbytes for weight in weights)
+    # In float32: the bucket's and the batch's gradients of every component, and that of one fold. A byte for each sign.
+    held = count * (4 * (2 * num_components + 1) + 1) + MAX_SLICES * each
+    if held <= free_memory(actor.device) / 2:
+        return True
+    _say(
+        "Gradient analysis takes one part of the loss at a time, and a pass for each group: faster ways would hold "
+        f"{held / 2**30:.1f} GiB, and that is more than half of what is free."
+    )
+    return False
+
+
+@cache
+def _say(text: str) -> None:
+    """Once in a process."""
+    logger.warning(text)
+
+
+def _together(
+    actor: Actor,
+    batch: Batch,
+    buckets: Mapping[str, Sequence[Sequence[int]]],
+    components: Sequence[str],
+    *,
+    max_slices: int,
+    progress: Progress,
+) -> Found:
+    """All components from the same forward passes, several folds in each."""
+    mode, horizon, room = actor.config.loss_agg_mode, batch.mask.shape[1], actor.room(batch)
+    weights = list(actor.optimizer.weights.values())
+    flat = Flat(weights)
+    of_bucket, of_all = ({name: flat.zeros() for name in components} for _ in range(2))
+    found: Found = {name: {} for name in components}
+    for name, folds in buckets.items():
+        bucket = _weighted(batch.select([index for fold in folds for index in fold]), mode, horizon)
+        progress(name, components, 0)
+        losses = {component: torch.zeros((), device=actor.device) for component in components}
+        sketches = torch.zeros(len(components), len(folds), SKETCH_SIZE, device=actor.device)
+        for total in of_bucket.values():
+            total.zero_()
+        for chosen in actor.fold_passes(bucket, list(map(len, folds)), room=room, max_folds=max_slices):
+            micro = bucket.select([index for _, indices in chosen for index in indices])
+            packing = pack_apart(
+                [[bucket.ids[i] for i in indices] for _, indices in chosen], actor.device, mask=micro.mask
+            )
+            counts = [len(indices) for _, indices in chosen]
+            with (
+                packed_attention(actor.model, packing),
+                Slices(actor.model, weights, packing, counts, micro.mask) as slices,
+            ):
+                terms, _ = actor.terms(micro, packing, slices)
+                for row, component in enumerate(components):
+                    losses[component] += terms[component].detach()
+                    gradients = slices.gradients(terms[component], keep=component != components[-1])
+                    for (fold, _), gradient in zip(chosen, gradients, strict=True):
+                        of_bucket[component] += (filled := flat.fill(gradient))
+                        sketches[row, fold] += flat.sketch(filled)
+            progress(name, components, len(micro))
+        masses = torch.tensor([_mass(bucket.select(indices), mode) for indices in _positions(folds)])
+        for row, component in enumerate(components):
+            of_all[component].add_(of_bucket[component], alpha=masses.sum().item() / _mass(batch, mode))
+            # Fetched after the last fold: until then a GPU works on one pass while the CPU prepares the next.
+            found[component][name] = Gradient(
+                norm=flat.norm(of_bucket[component]).item(),
+                loss=losses[component].item(),
+                sketches=sketches[row].cpu(),
+                masses=masses,
+            )
+    for component, rows in found.items():
+        rows[ALL_SAMPLES] = _whole(rows, _mass(batch, mode), flat.norm(of_all[component]).item())
+    return found
+
+
+def _one_by_one(
     actor: Actor,
     batch: Batch,
     buckets: Mapping[str, Sequence[Sequence[int]]],
     component: str,
     sketch: Sketch,
-    progress: Callable[[int], None],
+    progress: Progress,
 ) -> dict[str, Gradient]:
+    """One component, a fold at a time."""
     mode, horizon = actor.config.loss_agg_mode, batch.mask.shape[1]
     total_of_all = [torch.zeros_like(weight) for weight in actor.optimizer.masters.values()]
     found: dict[str, Gradient] = {}
     room = actor.room(batch)
-    progress(0)
     for name, folds in buckets.items():
-        bucket = batch.select([index for fold in folds for index in fold])
-        bucket.weights = token_weights(bucket.mask, mode, horizon=horizon)
-        bucket.mean_weights = token_weights(bucket.mask, "token-mean")
-        start = 0
+        bucket = _weighted(batch.select([index for fold in folds for index in fold]), mode, horizon)
+        progress(name, [component], 0)
         losses, sums, masses = [], [], []
-        for fold in folds:
-            part = bucket.select(range(start, start + len(fold)))
-            start += len(fold)
+        for indices in _positions(folds):
+            part = bucket.select(indices)
             losses.append(_add_fold(actor, part, component, room=room))
             sums.append(sketch(actor.optimizer.gradients()))
-            progress(len(fold))
+            progress(name, [component], len(part))
             masses.append(_mass(part, mode))
         total = actor.optimizer.gradients()
         # Fetched after the last fold: until then a GPU works on one while the CPU prepares the next.
@@ -114,15 +206,32 @@ def _all_buckets(
         for number, gradient in total.items():
             total_of_all[number].add_(gradient, alpha=share)
         actor.optimizer.clear()
-    shares = [(gradient.masses.sum() / _mass(batch, mode)).item() for gradient in found.values()]
-    parts = list(zip(shares, found.values(), strict=True))
-    found[ALL_SAMPLES] = Gradient(
-        norm=_norm(dict(enumerate(total_of_all))),
+    found[ALL_SAMPLES] = _whole(found, _mass(batch, mode), _norm(dict(enumerate(total_of_all))))
+    return found
+
+
+def _whole(buckets: Mapping[str, Gradient], mass: float, norm: float) -> Gradient:
+    """The gradient of a batch of so many tokens or sequences, from those of its buckets."""
+    parts = [((gradient.masses.sum() / mass).item(), gradient) for gradient in buckets.values()]
+    return Gradient(
+        norm=norm,
         loss=sum(share * gradient.loss for share, gradient in parts),
         sketches=torch.cat([share * gradient.sketches for share, gradient in parts]),
         masses=torch.cat([gradient.masses for _, gradient in parts]),
     )
-    return found
+
+
+def _weighted(bucket: Batch, mode: str, horizon: int) -> Batch:
+    """The samples of a bucket with the weights of its mean."""
+    bucket.weights = token_weights(bucket.mask, mode, horizon=horizon)
+    bucket.mean_weights = token_weights(bucket.mask, "token-mean")
+    return bucket
+
+
+def _positions(folds: Sequence[Sequence[int]]) -> list[range]:
+    """Where the samples of each fold are in a bucket that was selected fold by fold."""
+    ends = list(accumulate(map(len, folds)))
+    return [range(end - len(fold), end) for fold, end in zip(folds, ends, strict=True)]
 
 
 def _add_fold(actor: Actor, fold: Batch, component: str, *, room: Sequence[int]) -> list[Tensor]:
@@ -144,39 +253,6 @@ def _mass(batch: Batch, loss_agg_mode: str) -> float:
     """What a mean over the batch divides by: its sequences, or its tokens."""
     lengths = batch.mask.sum(-1)
     return float((lengths > 0).sum() if loss_agg_mode.startswith("seq") else lengths.sum())
-
-
-class Sketch:
-    """Sketches of gradients; the signs, a byte for each weight, are drawn for the first one and kept for the others."""
-
-    def __init__(self) -> None:
-        self._signs: dict[int, Tensor] = {}
-
-    def __call__(self, gradients: Mapping[int, Tensor]) -> Tensor:
-        """Of the gradients of all weights, by number."""
-        found = []
-        for number, gradient in gradients.items():
-            whole = gathered(gradient)
-            if number not in self._signs:
-                self._signs[number] = signs_of(whole, number)
-            found.append(sketch_of(whole, self._signs[number]))
-        return torch.stack(found).sum(0)
-
-
-def signs_of(tensor: Tensor, number: int) -> Tensor:
-    """1 or -1 for each entry, fixed by `number`, that of the weight."""
-    generator = torch.Generator(tensor.device).manual_seed(fixed_hash("gradient sketch", number) % 2**63)
-    shape = (tensor.numel(),)
-    return torch.randint(0, 2, shape, generator=generator, device=tensor.device, dtype=torch.int8).mul_(2).sub_(1)
-
-
-def sketch_of(tensor: Tensor, signs: Tensor) -> Tensor:
-    """A random linear map to SKETCH_SIZE numbers that keeps lengths.
-
-    The entries get their signs, and every SKETCH_SIZE-th one is summed (count sketch, Charikar et al. 2002).
-    """
-    signed = tensor.detach().flatten().float() * signs
-    return torch.nn.functional.pad(signed, (0, -len(signed) % SKETCH_SIZE)).view(-1, SKETCH_SIZE).sum(0)
 
 
 def _norm(gradients: Mapping[int, Tensor]) -> float:

@@ -21,9 +21,16 @@ from ragen.learners.saved import OPTIMIZER_FILE, Saved
 from ragen.modeling.finite import describe, non_finite, save_tensors
 from ragen.modeling.load import to_device
 from ragen.modeling.lora import adapter_state, has_adapter, merged_state, plain_state
-from ragen.modeling.packing import Packing, micro_batches, within_bounds
+from ragen.modeling.packing import (
+    Packing,
+    by_beginning,
+    micro_batches,
+    neighbours,
+    shared_with_previous,
+    within_bounds,
+)
 from ragen.modeling.passes import passes
-from ragen.modeling.team import SOLO, Team
+from ragen.modeling.team import SOLO, Split, Team
 from ragen.seeding import Rng, fixed_hash
 from ragen.tracking.names import SKIPPED_STEPS
 from ragen.types import Metrics
@@ -150,16 +157,46 @@ class Learner:
         an update, and fewer passes where most are shorter. Shared beginnings count in full, because attention reads
         them for each sample.
         """
-        config = self.config
-        if config.use_dynamic_bsz:
-            split = partial(micro_batches, max_tokens=config.ppo_max_token_len_per_gpu)
-        elif room is not None:
-            split = partial(_that_fit, batch=batch, room=room)
-        else:
-            split = partial(micro_batches, max_samples=config.ppo_micro_batch_size_per_gpu)
+        split = self._split(batch, room)
         for each in passes(self.model, batch.ids, split, mask=batch.mask, packings=batch.packings, team=self.team):
             micro = batch.select(each.indices)
             yield micro.weightless() if each.is_spare else micro, each.packing
+
+    def fold_passes(
+        self, batch: Batch, sizes: Sequence[int], *, room: Sequence[int], max_folds: int
+    ) -> Iterator[list[tuple[int, list[int]]]]:
+        """Numbers of folds and the indices of their samples that go through the model together.
+
+        The batch holds folds of those `sizes`. A pass takes no more than one of an update on a batch with that `room`,
+        and samples of a few folds; those of different folds share no beginnings.
+        """
+        split, ends = self._split(batch, room), list(accumulate(sizes))
+        parts: list[tuple[int, list[int]]] = []
+        costs: list[tuple[int, ...]] = []
+        for fold, end in enumerate(ends):
+            start = end - sizes[fold]
+            for chosen in split(batch.ids[start:end]):
+                indices = [start + i for i in chosen]
+                parts.append((fold, indices))
+                costs.append((1, *self._cost(batch, indices)))
+        bounds = (self.config.ppo_max_token_len_per_gpu,) if self.config.use_dynamic_bsz else room
+        for numbers in neighbours(costs, (max_folds, *bounds)):
+            yield [parts[number] for number in numbers]
+
+    def _split(self, batch: Batch, room: Sequence[int] | None) -> Split:
+        config = self.config
+        if config.use_dynamic_bsz:
+            return partial(micro_batches, max_tokens=config.ppo_max_token_len_per_gpu)
+        if room is not None:
+            return partial(_that_fit, batch=batch, room=room)
+        return partial(micro_batches, max_samples=config.ppo_micro_batch_size_per_gpu)
+
+    def _cost(self, batch: Batch, indices: Sequence[int]) -> tuple[int, ...]:
+        """What samples take of the bounds of a pass: tokens that are computed, or all tokens and the sampled ones."""
+        if not self.config.use_dynamic_bsz:
+            return tuple(map(sum, zip(*_sizes(batch.select(indices)), strict=True)))
+        sequences = [batch.ids[i] for i in indices]
+        return (sum(map(len, sequences)) - sum(shared_with_previous(sequences, by_beginning(sequences))),)
 
     @property
     def role(self) -> str:

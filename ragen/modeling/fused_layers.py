@@ -120,7 +120,8 @@ def _window(module: Any) -> int | None:
 def _projected(module: Any, x: Tensor) -> tuple[Tensor, ...]:
     """Queries, keys and values, [tokens, heads * dim] each; plain projections in one matrix product."""
     linears = (module.q_proj, module.k_proj, module.v_proj)
-    if any(type(linear) is not nn.Linear for linear in linears):
+    # A `forward` of its own: slices of the row have weights of their own (slices.py).
+    if any(type(linear) is not nn.Linear or "forward" in vars(linear) for linear in linears):
         return tuple(linear(x) for linear in linears)
     bias = None if linears[0].bias is None else torch.cat([linear.bias for linear in linears])
     joined = nn.functional.linear(x, torch.cat([linear.weight for linear in linears]), bias)

@@ -36,6 +36,22 @@ def precision(device: str) -> Any:
     return torch.bfloat16 if device.startswith("cuda") else torch.float32
 
 
+def free_memory(device: torch.device) -> float:
+    """Bytes that a device, or the machine of the CPU, has left, with those that PyTorch keeps for the next tensor."""
+    import torch
+
+    if device.type == "cuda":
+        return (
+            torch.cuda.mem_get_info(device)[0]
+            + torch.cuda.memory_reserved(device)
+            - torch.cuda.memory_allocated(device)
+        )
+    for line in Path("/proc/meminfo").read_text().splitlines():
+        if line.startswith("MemAvailable:"):
+            return 1024.0 * int(line.split()[1])
+    raise AssertionError("/proc/meminfo has no MemAvailable")
+
+
 def to_device(tensor: Tensor, device: torch.device) -> Tensor:
     """A tensor of the CPU on a device; the CPU does not wait for the GPU."""
     return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor.to(device)

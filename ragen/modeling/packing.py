@@ -94,6 +94,18 @@ def pack(
     return pack_sharing(sequences, device, order=order, counts=counts, mask=mask)
 
 
+def pack_apart(parts: Sequence[Sequence[Sequence[int]]], device: torch.device, *, mask: Tensor) -> Packing:
+    """All sequences of all parts, one part after another; beginnings are shared inside of a part only."""
+    order: list[int] = []
+    counts: list[int] = []
+    for part in parts:
+        inner, start = by_beginning(part), len(order)
+        counts += shared_with_previous(part, inner)
+        order += [start + i for i in inner]
+    sequences = [sequence for part in parts for sequence in part]
+    return pack_sharing(sequences, device, order=order, counts=counts, mask=mask)
+
+
 def pack_sharing(
     sequences: Sequence[Sequence[int]],
     device: torch.device,
@@ -183,6 +195,14 @@ def within_bounds(
     order = by_beginning(sequences)
     in_order = [costs[i] for i in order]
     return _split(order, in_order, in_order, bounds)
+
+
+def neighbours(costs: Sequence[Sequence[float]], bounds: Sequence[float]) -> list[list[int]]:
+    """Indices in groups of neighbours whose costs add up to no more than the bounds.
+
+    costs [2], [1], [2], bounds [3] -> [[0, 1], [2]]
+    """
+    return _split(range(len(costs)), costs, costs, bounds)
 
 
 def by_length(lengths: Sequence[int], *, max_samples: int, max_tokens: int) -> list[list[int]]:

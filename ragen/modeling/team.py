@@ -37,6 +37,8 @@ class Team:
 
     is_writer = True
     """This process writes what all have."""
+    is_alone = True
+    """This process has all weights and does all passes."""
     is_rounded = False
     """The full weights are rounded, so those that are trained are saved beside them."""
 

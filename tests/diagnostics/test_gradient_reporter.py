@@ -266,11 +266,13 @@ def test_an_analysis_says_how_far_it_has_come(tmp_path, monkeypatch):
     told = [line for line in said[start:] if line != "done"]
     assert told[:3] == ["gradient_analysis", "gradient_analysis rollout", "of 15"]
     assert told[3] == "gradient_analysis scoring"
-    parts = [line for line in told[4:] if line.startswith("gradient_analysis")]
-    assert parts == ["gradient_analysis task", "gradient_analysis entropy", "gradient_analysis kl"]
-    for index in (i for i, line in enumerate(said) if line in parts):
-        total = int(said[index + 1].removeprefix("of "))
-        assert total > 0 and said[index + 2 : index + 2 + total] == ["done"] * total
+    stages = [line for line in told[4:] if line.startswith("gradient_analysis")]
+    assert stages == [f"gradient_analysis bucket_{number} of 5: task, entropy, kl" for number in range(1, 6)]
+    totals = []
+    for index in (i for i, line in enumerate(said) if line in stages):
+        totals.append(int(said[index + 1].removeprefix("of ")))
+        assert said[index + 2 : index + 2 + totals[-1]] == ["done"] * totals[-1]
+    assert sum(totals) == 15
 
 
 def test_short_samples_go_together_as_far_as_a_micro_batch_of_long_ones_would(tmp_path):

@@ -14,6 +14,7 @@ from ragen.engine.drafts import MOST_ROWS
 from ragen.engine.registry import ENGINES
 from ragen.errors import ConfigError
 from ragen.modeling.families import family_of
+from ragen.modeling.load import free_memory
 
 GIB = 2**30
 
@@ -57,7 +58,7 @@ class MemoryEstimate:
     """The cache stays while a model trains (rollout.free_cache_engine=False)."""
     gradients: float
     """Float32 gradients of the model that is being updated; gradient analysis holds a second set, and the signs of its
-    sketches, a byte for each weight."""
+    sketches, a byte for each weight. It takes more where that is free, to be faster."""
     activations: float
     """One micro batch of the longest sequences, and its logits."""
     host: float = 0.0
@@ -210,10 +211,7 @@ def device_memory(device: str) -> tuple[float, float | None]:
     if device.startswith("cuda"):
         free, total = torch.cuda.mem_get_info()
         return float(free), float(total)
-    for line in Path("/proc/meminfo").read_text().splitlines():
-        if line.startswith("MemAvailable:"):
-            return 1024.0 * int(line.split()[1]), None
-    raise AssertionError("/proc/meminfo has no MemAvailable")
+    return free_memory(torch.device("cpu")), None
 
 
 def peak_memory_share() -> float:
