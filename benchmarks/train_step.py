@@ -49,7 +49,7 @@ import torch
 import transformers
 from parts.real_rollout import RESPONSE_LENGTH
 from parts.trainer import REPLY_TOKENS, SHAPES, BenchTrainer, Measured, open_trainer
-from parts.update import SCORING, kept_table, loss_memory, measure_kept, measure_naive, profile
+from parts.update import SCORING, kept_table, loss_memory, measure_kept, measure_naive, measure_shared, profile
 from rollout import machine
 
 from ragen.config import load_config
@@ -239,6 +239,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--algorithms", nargs="+", choices=ALGORITHMS, default=list(ALGORITHMS))
     parser.add_argument("--repeats", type=int, help="counted rounds; default: 5; 1 with a shape")
     parser.add_argument("--naive", type=int, metavar="N", help="also a padded update, micro batches of N; with --shape")
+    parser.add_argument("--shared", action="store_true", help="also scoring and update without common beginnings")
     parser.add_argument("--profile", action="store_true", help="kernels of the actor's update; CUDA only")
     parser.add_argument("--trl-python", help="an interpreter that has TRL; CPU only")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
@@ -248,6 +249,8 @@ def parse_arguments() -> argparse.Namespace:
         parser.error("--update-only needs --shape: without one there is nothing but rollouts to learn from")
     if args.replies == "real" and not args.shape:
         parser.error("--replies real needs --shape: the replies of a model that can end them are real already")
+    if args.shared and "grpo" not in args.algorithms:
+        parser.error("--shared is for GRPO")
     if args.lengths_from and args.replies != "real":
         parser.error("--lengths-from is for --replies real")
     if args.trl_python and (args.shape or args.device != "cpu" or "grpo" not in args.algorithms):
@@ -277,6 +280,8 @@ def main() -> None:
             if args.naive:
                 ours, theirs = median_of(rounds[algorithm], "update_actor"), measure_naive(trainer, args.naive)
                 lines.append(f"naive update   {theirs:>9.3f}   ours {theirs / ours:.2f}x as fast")
+            if args.shared and algorithm == "grpo":
+                lines += ["", *measure_shared(trainer, args.repeats)]
             if args.device == "cuda" and args.shape:
                 lines.append(loss_memory(trainer.workers.actor.model))
             if args.profile:

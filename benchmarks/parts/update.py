@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import statistics
+import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -16,6 +19,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from ragen.algorithms.entropy import CHUNK_SIZE, head_logprobs
 from ragen.algorithms.rollout_filter import FilterSettings, RolloutFilter
 from ragen.learners.batch import Batch
+from ragen.modeling import packing
 from ragen.modeling.model import logits_of
 from ragen.tracking import names
 from ragen.trainer.starting.memory import GIB
@@ -62,6 +66,42 @@ def measure_kept(trainer: BenchTrainer, repeats: int) -> dict[float, list[KeptCo
                 )
             )
     return found
+
+
+@contextmanager
+def nothing_shared() -> Iterator[None]:
+    """Sequences are packed whole, whatever they have in common."""
+    usual = packing.MIN_SHARED
+    packing.MIN_SHARED = sys.maxsize
+    try:
+        yield
+    finally:
+        packing.MIN_SHARED = usual
+
+
+def measure_shared(trainer: BenchTrainer, repeats: int) -> list[str]:
+    """Scoring and update of the last rollout with common beginnings once and with whole sequences, taking turns."""
+    found: dict[bool, list[tuple[float, float]]] = {True: [], False: []}
+    for number in range(repeats + 1):
+        for is_shared in found:
+            with nullcontext() if is_shared else nothing_shared():
+                _, batch = scored(trainer, 1.0)
+                with trainer.timers("update_actor"):
+                    trainer.workers.update_actor(batch, step=1)
+            seconds = trainer.timers.finish_step()
+            if number:
+                scoring = sum(seconds.get(names.seconds(stage), 0.0) for stage in SCORING)
+                found[is_shared].append((scoring, seconds[names.seconds("update_actor")]))
+    _, batch = scored(trainer, 1.0)
+    common = sum(packing.shared_with_previous(batch.ids, packing.by_beginning(batch.ids)))
+    lines = [
+        f"grpo with common beginnings once: at best {1 - common / batch.num_tokens:.1%} of {batch.num_tokens} tokens",
+        f"{'':<8}{'scoring':>9}{'update':>9}",
+    ]
+    for is_shared, rounds in found.items():
+        scoring, update = (statistics.median(column) for column in zip(*rounds, strict=True))
+        lines.append(f"{'shared' if is_shared else 'whole':<8}{scoring:>9.3f}{update:>9.3f}")
+    return lines
 
 
 def measure_naive(trainer: BenchTrainer, micro_batch: int) -> float:

@@ -27,7 +27,7 @@ def table(text: str, title: str) -> dict[str, list[float]]:
 
 
 def test_stages_of_both_algorithms_add_up_to_the_step_and_the_filter_keeps_what_it_says():
-    run = run_benchmark("--env", "frozen_lake", *SMALL)
+    run = run_benchmark("--env", "frozen_lake", "--shared", *SMALL)
     assert run.returncode == 0, run.stderr
     grpo, ppo = table(run.stdout, "grpo: "), table(run.stdout, "ppo: ")
     assert list(grpo) == ["gen", "old_log_prob", "ref", "adv", "update_actor", "step"]
@@ -39,6 +39,8 @@ def test_stages_of_both_algorithms_add_up_to_the_step_and_the_filter_keeps_what_
     assert [(name, row[0]) for name, row in kept.items()] == [("100%", 4), ("75%", 3), ("50%", 2), ("25%", 1)]
     tokens = [row[1] for row in kept.values()]
     assert tokens == sorted(tokens, reverse=True) and tokens[0] > tokens[-1] > 0
+    shared = table(run.stdout, "grpo with common beginnings once")
+    assert list(shared) == ["shared", "whole"] and all(seconds > 0 for row in shared.values() for seconds in row)
     assert "TRL is left out" in run.stdout
 
 
