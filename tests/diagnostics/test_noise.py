@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from ragen.diagnostics.noise import Noise, cosine, length_factor, measure_noise
-from ragen.learners.gradients import SKETCH_SIZE, signs_of, sketch_of
+from ragen.learners.sketches import SKETCH_SIZE, signs_of, sketch_of
 
 
 def folds_of(signal: torch.Tensor, noise: float, count: int) -> tuple[float, torch.Tensor, torch.Tensor]:
