@@ -167,7 +167,7 @@ class GradientReporter:
 
         def show(bucket: str, components: Sequence[str], num_done: int) -> None:
             stage = f"gradient_analysis {bucket} of {len(sizes)}: {', '.join(components)}"
-            if stage not in shown:
+            if not num_done:  # a bucket begins, or begins again where a faster way has failed
                 self.on_stage(stage)
                 shown[stage] = self.begin_episodes(sizes[bucket])
             for _ in range(num_done):

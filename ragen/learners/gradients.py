@@ -39,6 +39,7 @@ logger = logging.getLogger(__name__)
 COMPONENTS = tuple(LOSSES)
 MAX_SLICES = 4
 """Folds of a pass; each holds a gradient of full size for a moment."""
+ONE_BY_ONE = "Gradient analysis takes one part of the loss at a time, and a pass for each group"
 
 
 @dataclass(kw_only=True, slots=True)
@@ -56,7 +57,8 @@ class Gradient:
 Found = dict[str, dict[str, Gradient]]
 """Component -> bucket -> gradient."""
 Progress = Callable[[str, Sequence[str], int], None]
-"""Gets a bucket, components of the loss, and the number of samples whose gradients were added to theirs."""
+"""Gets a bucket, components of the loss, and the number of samples whose gradients were added to theirs: 0 where it
+begins, which it does again where a faster way has failed."""
 
 
 def ignore(bucket: str, components: Sequence[str], num_samples: int) -> None:
@@ -78,21 +80,34 @@ def component_gradients(
     the mean over the bucket in the sense of loss_agg_mode, so that of the batch is the weighted sum of the buckets'.
     """
     devices = [actor.device] if actor.device.type == "cuda" else []
-    names = active_components(actor.config)
-    is_together = actor.team.is_alone and _has_room(actor, len(names))
     actor.model.train()
     try:
         with torch.random.fork_rng(devices=devices):
-            if not is_together:
-                sketch = Sketch()
-                return {name: _one_by_one(actor, batch, buckets, name, sketch, progress) for name in names}
-            try:
-                return _together(actor, batch, buckets, names, max_slices=MAX_SLICES, progress=progress)
-            except NotSliced as reason:
-                _say(f"Gradient analysis takes a pass for each group: {reason}.")
-                return _together(actor, batch, buckets, names, max_slices=1, progress=progress)
+            return _by_the_fastest_way(actor, batch, buckets, active_components(actor.config), progress)
     finally:
         actor.model.eval()
+
+
+def _by_the_fastest_way(
+    actor: Actor,
+    batch: Batch,
+    buckets: Mapping[str, Sequence[Sequence[int]]],
+    components: Sequence[str],
+    progress: Progress,
+) -> Found:
+    """All components together, where the model can be sliced and there is the memory."""
+    is_together = actor.team.is_alone and _has_room(actor, len(components))
+    for max_slices in (MAX_SLICES, 1) if is_together else ():
+        # The next way begins outside of `except`: the exception holds whatever the way that failed has computed.
+        try:
+            return _together(actor, batch, buckets, components, max_slices=max_slices, progress=progress)
+        except NotSliced as reason:
+            _say(f"Gradient analysis takes a pass for each group: {reason}.")
+        except torch.OutOfMemoryError:
+            _say(f"{ONE_BY_ONE}: faster ways ran out of memory.")
+            break
+    sketch = Sketch()
+    return {name: _one_by_one(actor, batch, buckets, name, sketch, progress) for name in components}
 
 
 def _has_room(actor: Actor, num_components: int) -> bool:
@@ -103,10 +118,7 @@ def _has_room(actor: Actor, num_components: int) -> bool:
     held = count * (4 * (2 * num_components + 1) + 1) + MAX_SLICES * each
     if held <= free_memory(actor.device) / 2:
         return True
-    _say(
-        "Gradient analysis takes one part of the loss at a time, and a pass for each group: faster ways would hold "
-        f"{held / 2**30:.1f} GiB, and that is more than half of what is free."
-    )
+    _say(f"{ONE_BY_ONE}: faster ways would hold {held / 2**30:.1f} GiB, and that is more than half of what is free.")
     return False
 
 

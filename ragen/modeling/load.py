@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from ragen.errors import ModelUnavailable
 from ragen.files import read_object
+from ragen.modeling.host_memory import free_host_memory
 
 VALUE_HEADS = ("score.", "classifier.")
 OLD_HEAD = ("lm_head.",)
@@ -37,7 +38,7 @@ def precision(device: str) -> Any:
 
 
 def free_memory(device: torch.device) -> float:
-    """Bytes that a device, or the machine of the CPU, has left, with those that PyTorch keeps for the next tensor."""
+    """Bytes that this process may still take on a device, with those that PyTorch keeps for the next tensor."""
     import torch
 
     if device.type == "cuda":
@@ -46,10 +47,7 @@ def free_memory(device: torch.device) -> float:
             + torch.cuda.memory_reserved(device)
             - torch.cuda.memory_allocated(device)
         )
-    for line in Path("/proc/meminfo").read_text().splitlines():
-        if line.startswith("MemAvailable:"):
-            return 1024.0 * int(line.split()[1])
-    raise AssertionError("/proc/meminfo has no MemAvailable")
+    return free_host_memory()
 
 
 def to_device(tensor: Tensor, device: torch.device) -> Tensor:

@@ -1,7 +1,8 @@
 """Passes of a model over sequences: some go together, packed on the model's device, while its attention is switched.
 
-Scoring, updating, measuring gradients and supervised training go through `passes`; cross scoring lays its pairs out
-itself (learners/cross_scoring.py).
+Scoring, updating and supervised training go through `passes`, and gradient analysis where it takes one group at a
+time. Several groups at once (learners/gradients.py) and cross scoring (learners/cross_scoring.py) lay their rows out
+themselves.
 """
 
 from __future__ import annotations

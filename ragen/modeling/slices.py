@@ -63,26 +63,25 @@ class Slices:
                 module.forward = forward
 
     def _in_slices(
-        self,
-        module: nn.Module,
-        names: Sequence[str],
-        forward: Callable[..., Tensor],
-        x: Tensor,
-        *others: Any,
-        **named: Any,
-    ) -> Tensor:
+        self, module: nn.Module, names: Sequence[str], forward: Callable[..., Any], *inputs: Any, **named: Any
+    ) -> Any:
         """What a module makes of each slice with the slice's weights; they go token by token."""
         if not torch.is_grad_enabled():  # the reference, where adapters are switched off for it
-            return forward(x, *others, **named)
+            return forward(*inputs, **named)
+        if named or len(inputs) != 1 or not isinstance(x := inputs[0], Tensor):
+            raise _not_known(module)
         # Token ids have tokens last, everything else something before the last dimension: heads may come first.
         inner = x.shape[:-1] if x.is_floating_point() else x.shape
         dims = [dim for dim, size in enumerate(inner) if size in self.sizes]
-        if others or named or len(dims) != 1:
-            raise NotSliced(f"{type(module).__name__} is not known to go token by token")
+        if len(dims) != 1:
+            raise _not_known(module)
         found, dim = [], dims[0]
         for copies, part in zip(self.copies, x.split(self.sizes[x.shape[dim]], dim), strict=True):
             with _holding(module, names, copies):
                 found.append(forward(part))
+            # The router of experts returns several tensors, and lists tokens in a dimension of its own.
+            if not isinstance(found[-1], Tensor) or found[-1].shape[: dim + 1] != part.shape[: dim + 1]:
+                raise _not_known(module)
         return torch.cat(found, dim)
 
     def head(self, score: Score, hidden: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
@@ -112,6 +111,10 @@ class Slices:
         count = len(self.weights)
         for number in range(len(self.copies)):
             yield list(found[number * count : (number + 1) * count])
+
+
+def _not_known(module: nn.Module) -> NotSliced:
+    return NotSliced(f"{type(module).__name__} is not known to go token by token")
 
 
 def _trained(module: nn.Module) -> list[str]:

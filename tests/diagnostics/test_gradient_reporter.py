@@ -2,6 +2,8 @@
 
 import json
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -9,7 +11,7 @@ import torch
 from ragen.algorithms.masked import token_weights
 from ragen.algorithms.rollout_filter import fixed_rv_buckets, quantile_buckets, range_buckets
 from ragen.config import load_config
-from ragen.diagnostics.gradient_reporter import analysis_env_set, folds
+from ragen.diagnostics.gradient_reporter import GradientReporter, analysis_env_set, folds
 from ragen.modeling.attention.packed import packed_attention
 from ragen.modeling.packing import pack
 from ragen.tracking.glossary import unknown
@@ -273,6 +275,21 @@ def test_an_analysis_says_how_far_it_has_come(tmp_path, monkeypatch):
         totals.append(int(said[index + 1].removeprefix("of ")))
         assert said[index + 2 : index + 2 + totals[-1]] == ["done"] * totals[-1]
     assert sum(totals) == 15
+
+
+def test_a_bucket_that_begins_again_is_counted_from_the_start():
+    said: list[str] = []
+
+    def begin(total: int):
+        said.append(f"of {total}")
+        return lambda _: said.append("done")
+
+    reporter: Any = SimpleNamespace(on_stage=said.append, begin_episodes=begin)
+    show = GradientReporter.progress(reporter, {"bucket_1": 2})
+    for num_done in (0, 1, 0, 2):
+        show("bucket_1", ["task", "kl"], num_done)
+    stage = "gradient_analysis bucket_1 of 1: task, kl"
+    assert said == [stage, "of 2", "done", stage, "of 2", "done", "done"]
 
 
 def test_short_samples_go_together_as_far_as_a_micro_batch_of_long_ones_would(tmp_path):

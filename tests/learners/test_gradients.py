@@ -1,6 +1,7 @@
 """Gradients of the parts of the loss: several folds and all parts in a pass, against a pass for each."""
 
 from dataclasses import replace
+from weakref import WeakSet
 
 import pytest
 import torch
@@ -89,14 +90,47 @@ def test_where_memory_is_short_parts_are_taken_one_by_one_and_it_is_said_once(mo
     assert len(caplog.records) == 1 and "more than half of what is free" in caplog.text
 
 
-def test_where_a_weight_is_used_outside_of_its_module_a_pass_takes_one_fold(monkeypatch, caplog):
-    gradients._say.cache_clear()
+def model_that_uses_a_weight_outside_of_its_module():
     model = random_model("llama")
     mlp = model.base_model.layers[0].mlp
     mlp.forward = lambda x: mlp.down_proj(mlp.act_fn(x @ mlp.gate_proj.weight.T) * mlp.up_proj(x))
-    slow, fast = both_ways(actor_of(model), monkeypatch)
+    return model
+
+
+def test_where_a_weight_is_used_outside_of_its_module_a_pass_takes_one_fold(monkeypatch, caplog):
+    gradients._say.cache_clear()
+    slow, fast = both_ways(actor_of(model_that_uses_a_weight_outside_of_its_module()), monkeypatch)
     assert_same(slow, fast, rel=1e-5)
     assert "a pass for each group: a weight is used outside of its module" in caplog.text
+
+
+def test_what_the_first_attempt_held_is_free_when_the_second_begins(monkeypatch):
+    alive, counts = WeakSet(), []
+
+    class Counted(Flat):
+        def __init__(self, weights) -> None:
+            super().__init__(weights)
+            alive.add(self)
+            counts.append(len(alive))
+
+    monkeypatch.setattr(gradients, "Flat", Counted)
+    component_gradients(actor_of(model_that_uses_a_weight_outside_of_its_module()), random_batch(16), BUCKETS)
+    assert counts == [1, 1]
+
+
+def test_where_memory_runs_out_parts_are_taken_one_by_one(monkeypatch, caplog):
+    gradients._say.cache_clear()
+    model = random_model("llama")
+    actor, grad = actor_of(model), torch.autograd.grad
+
+    def short_of_memory(*args, **named):
+        raise torch.OutOfMemoryError("CUDA out of memory.")
+
+    monkeypatch.setattr(torch.autograd, "grad", short_of_memory)
+    found = component_gradients(actor, random_batch(16), BUCKETS)
+    assert "one part of the loss at a time, and a pass for each group: faster ways ran out of memory" in caplog.text
+    monkeypatch.setattr(torch.autograd, "grad", grad)
+    assert_same(found, component_gradients(actor, random_batch(16), BUCKETS), rel=1e-5)
 
 
 def test_a_flat_gradient_has_the_sketch_and_the_norm_of_its_parts():

@@ -3,6 +3,7 @@
 import pytest
 import torch
 from torch import nn
+from transformers import AutoModelForCausalLM, Qwen3MoeConfig
 
 from ragen.config.schema import LoraConfig
 from ragen.modeling.attention.packed import packed_attention
@@ -10,7 +11,7 @@ from ragen.modeling.lora import add_adapter
 from ragen.modeling.model import hidden_states, logits_of
 from ragen.modeling.packing import pack_apart
 from ragen.modeling.slices import NotSliced, Slices
-from tests.engine.families import FAMILIES, VOCAB, random_model
+from tests.engine.families import FAMILIES, SHAPE, VOCAB, random_model
 
 PARTS = ((3, 2), (1,), (2, 4, 2))
 """Lengths of the ends of the sequences of each slice, behind a common beginning."""
@@ -53,7 +54,7 @@ def assert_same(found: list, expected: list) -> None:
         if slow is None:
             assert fast is None
         else:
-            torch.testing.assert_close(fast, slow, rtol=1e-4, atol=1e-5)
+            assert (fast - slow).norm() <= 1e-5 * (slow.norm() + 1)
 
 
 @pytest.mark.parametrize("is_checkpointed", [False, True], ids=["", "checkpointed"])
@@ -86,4 +87,42 @@ def test_a_weight_that_is_used_outside_of_its_module_is_noticed():
         None,
     )
     with pytest.raises(NotSliced, match="outside of its module"):
+        sliced_gradients(model, list(model.parameters()), sequences())
+
+
+def test_experts_are_noticed():
+    config = Qwen3MoeConfig(**SHAPE, num_experts=4, num_experts_per_tok=2, moe_intermediate_size=16)
+    model = AutoModelForCausalLM.from_config(config, attn_implementation="eager")
+    with pytest.raises(NotSliced, match="Router is not known to go token by token"):
+        sliced_gradients(model, list(model.parameters()), sequences())
+    assert all("forward" not in vars(module) for module in model.modules())
+
+
+class Gate(nn.Module):
+    """A weight for all, called in several ways."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(1))
+
+    def forward(self, hidden: torch.Tensor) -> torch.Tensor:
+        return hidden * self.weight
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda gate, hidden: gate(hidden=hidden),
+        lambda gate, hidden: hidden + gate(hidden[:, :3]).mean(1, keepdim=True),
+        lambda gate, hidden: gate(hidden.mT).mT,
+    ],
+    ids=["by name", "other tokens", "tokens last"],
+)
+def test_a_module_that_is_called_in_another_way_is_noticed(call):
+    model = random_model("llama")
+    mlp = model.base_model.layers[0].mlp
+    mlp.gate = Gate()
+    plain = mlp.forward
+    mlp.forward = lambda hidden: call(mlp.gate, plain(hidden))
+    with pytest.raises(NotSliced, match="Gate is not known to go token by token"):
         sliced_gradients(model, list(model.parameters()), sequences())

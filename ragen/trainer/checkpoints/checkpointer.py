@@ -17,10 +17,10 @@ from typing import Any, Protocol
 
 from ragen.config.trainer import TrainerConfig
 from ragen.errors import RagenError
+from ragen.modeling.host_memory import free_host_memory, given_back
 from ragen.tracking import names
 from ragen.trainer.checkpoints.background import Background
 from ragen.trainer.checkpoints.checkpoint import name_best, named_checkpoint, rotate, save_checkpoint
-from ragen.trainer.checkpoints.host_memory import free_host_memory, given_back
 from ragen.trainer.held_out import PlayedLevels
 from ragen.types import Metrics
 from ragen.workers.base import Saver, Workers, savers, saves_all, snapshots

@@ -1,7 +1,10 @@
 """Memory of the CPU that this process may still take."""
 
-from ragen.trainer.checkpoints.host_memory import cgroup_room, free_host_memory, given_back
-from ragen.trainer.starting.memory import device_memory
+import torch
+
+from ragen.modeling import host_memory
+from ragen.modeling.host_memory import cgroup_room, free_host_memory, given_back, machine_memory
+from ragen.modeling.load import free_memory
 
 
 def group(folder, limit: str, used: int, cache: int) -> None:
@@ -27,7 +30,12 @@ def test_inside_a_container_the_root_counts(tmp_path):
 
 def test_without_limits_the_machine_counts(tmp_path):
     assert cgroup_room(tmp_path, tmp_path / "missing") == []
-    assert 0 < free_host_memory() <= 2 * device_memory("cpu")[0]
+    assert 0 < free_host_memory() <= 2 * machine_memory()
+
+
+def test_a_tensor_on_a_cpu_has_what_the_groups_leave(monkeypatch):
+    monkeypatch.setattr(host_memory, "cgroup_room", lambda: [800.0, 1000.0])
+    assert free_memory(torch.device("cpu")) == 800
 
 
 def test_what_a_process_held_and_gave_back_it_may_take_again(tmp_path):

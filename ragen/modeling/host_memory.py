@@ -16,9 +16,15 @@ FILES = {
 
 def free_host_memory() -> float:
     """Bytes; containers and batch systems often allow less than is free on the machine."""
-    from ragen.trainer.starting.memory import device_memory
+    return min([machine_memory(), *cgroup_room()])
 
-    return min([device_memory("cpu")[0], *cgroup_room()])
+
+def machine_memory() -> float:
+    """Bytes that the machine has left, whoever may take them."""
+    for line in Path("/proc/meminfo").read_text().splitlines():
+        if line.startswith("MemAvailable:"):
+            return 1024.0 * int(line.split()[1])
+    raise AssertionError("/proc/meminfo has no MemAvailable")
 
 
 def given_back(status: Path = STATUS) -> float:
