@@ -5,11 +5,13 @@ kernels. Up to SOME rows each product therefore is one kernel, whose programs as
 ahead has ended (programmatic dependent launch) and wait only for the rows:
 
     FewRows     up to FEW rows: programs of one warp, each with whole rows of the weights in its registers
-    SomeRows    matrix products of small tiles; who adds to the rows also prepares them for the norm that follows
+    SomeRows    matrix products of small tiles, where a tile of the weights fits into shared memory; who adds to the
+                rows also prepares them for the norm that follows
     ManyRows    the library's products
 
-Sums are taken in an order that depends on shapes alone. Before its wait a program may read what no kernel of the pass
-writes: weights, gains, the state of sessions and the cache of earlier tokens.
+Sums are taken in an order that depends on shapes alone. Before its wait a program may read only what was written before
+the pass, as kernels ahead of the one ahead may still run, too: weights, gains, the state of sessions and the cache of
+earlier tokens.
 
 Tested in tests/modeling/kernels/test_products.py.
 """
@@ -295,7 +297,10 @@ class Workshop:
     def __init__(self, *added: Tensor) -> None:
         """`added`: the weights that `add` will be given, of one layer."""
         tiles, device = max(triton.cdiv(len(weight), TALL) for weight in added), added[0].device
-        parts = max(_num_splits(weight.shape[1]) for weight in added)
+        depths = [weight.shape[1] for weight in added]
+        parts = max(_num_splits(depth) for depth in depths)
+        self.columns = max(triton.next_power_of_2(triton.cdiv(depth, _num_splits(depth))) for depth in depths)
+        self.shared_memory = _shared_memory(device)
         self.partial = torch.empty(tiles * TALL * SOME * parts, dtype=torch.float32, device=device)
         self.counters = torch.zeros(tiles, dtype=torch.int32, device=device)
 
@@ -303,9 +308,15 @@ class Workshop:
         """Rows on their way, in the form for so many; `gain` is that of the first norm."""
         if len(x) <= FEW:
             return FewRows(x, eps)
-        if len(x) <= SOME and _padded(len(x)) * triton.next_power_of_2(x.shape[1]) <= CELLS:
+        if len(x) <= SOME and self._has_room(x) and x.dtype != torch.float16:  # a state times its gain may pass 65504
             return SomeRows(x, eps, gain, self)
         return ManyRows(x, eps)
+
+    def _has_room(self, x: Tensor) -> bool:
+        """Whether programs of `SomeRows` can hold the rows, and all of their tile of the weights beside them."""
+        rows, columns = _padded(len(x)), triton.next_power_of_2(x.shape[1])
+        cells = max((2 * TALL + rows) * columns, (TALL + rows) * self.columns)
+        return rows * columns <= CELLS and 2 * cells <= self.shared_memory  # weights have 16 bits
 
 
 class SomeRows(ManyRows):
@@ -371,6 +382,13 @@ TALL = 16
 def tile_and_warps(depth: int, is_gated: bool) -> tuple[int, int]:
     """Rows of the weights that a program of `SomeRows` takes, with `depth` columns, and its warps; tried on an H200."""
     return 2 * TALL if is_gated else TALL, 4 if depth <= CHUNK else 8
+
+
+def _shared_memory(device: torch.device) -> int:
+    """Bytes that a program can have; Triton's interpreter on a CPU has those of Hopper."""
+    if device.type == "cpu":
+        return 227 * 1024
+    return torch.cuda.get_device_properties(device).shared_memory_per_block_optin
 
 
 def _padded(num_rows: int) -> int:

@@ -42,6 +42,7 @@ SHAPES = {
     "16, wide": (16, 2048, 12, SomeRows),
     "many": (33, 72, 40, ManyRows),
     "many, wide": (17, 2048, 8, ManyRows),
+    "8, wider than shared memory": (8, 2560, 8, ManyRows),
 }
 
 
@@ -63,6 +64,27 @@ def test_a_layer_with_two_norms_between_sums(shape):
     assert_near(gated, torch.nn.functional.silu(gate) * up)
     rows.add(gated, added, next_gain=gains[0])
     assert_near(rows.normed(gains[0], weight, bias), (rms_norm_rows(rows.x, gains[0], EPS) @ weight.t() + bias).float())
+
+
+def test_a_card_with_less_shared_memory_leaves_more_to_the_library():
+    weight, gain = matrix(72, 40, 1), drawn(2048, seed=2)
+    workshop = Workshop(weight)
+    assert type(workshop.hidden(drawn(16, 2048), gain, EPS)) is SomeRows
+    workshop.shared_memory = 99 * 1024  # of an RTX 4090
+    assert type(workshop.hidden(drawn(16, 2048), gain, EPS)) is ManyRows
+    assert type(workshop.hidden(drawn(16, 896), gain[:896], EPS)) is SomeRows
+    deep = Workshop(matrix(72, 2048, 1))
+    deep.shared_memory = 99 * 1024
+    assert type(deep.hidden(drawn(32, 72), gain[:72], EPS)) is ManyRows
+
+
+@pytest.mark.parametrize("num_rows", [3, 6, 40])
+def test_large_states_stay_finite_in_float16(num_rows):
+    x, gain = 3000 * drawn(num_rows, 64).half(), 30 * drawn(64, seed=1).half().abs()
+    weight = matrix(40, 64, 2).half()
+    exact = normed(x.float(), gain.float()) @ weight.float().t()
+    ours = Workshop(weight.t().contiguous()).hidden(x, gain, EPS).normed(gain, weight, None)
+    assert (ours.float() - exact).norm() < 0.01 * exact.norm()
 
 
 @pytest.mark.parametrize("num_rows", [1, 3, 6, 32])
