@@ -43,8 +43,14 @@ DEEP = 2048
 
 
 def can_start_early(device: torch.device) -> bool:
-    """Whether kernels may begin before the one ahead has ended (Hopper and later)."""
-    return device.type == "cuda" and torch.cuda.get_device_capability(device)[0] >= 9
+    """Whether kernels may begin before the one ahead has ended (Hopper and later; AMD's cards count differently)."""
+    is_nvidia = device.type == "cuda" and torch.version.hip is None
+    return is_nvidia and torch.cuda.get_device_capability(device)[0] >= 9
+
+
+def early_launch(is_early: bool) -> dict[str, bool]:
+    """The option of a launch; Triton knows it for NVIDIA's cards only."""
+    return {"launch_pdl": True} if is_early else {}
 
 
 class ManyRows:
@@ -188,7 +194,7 @@ class FewRows(ManyRows):
             x, x if gain is None else gain, weight, x if bias is None else bias, out, width, depth, self.eps,
             HAS_NORM=gain is not None, HAS_BIAS=bias is not None, IS_GATED=is_gated, IS_ADDED=is_added,
             ROWS=num_rows, PER=per, CHUNKS=chunks, AHEAD=min(chunks, MOST_AHEAD), IS_EARLY=self.is_early,
-            num_warps=1, launch_pdl=self.is_early,
+            num_warps=1, **early_launch(self.is_early),
         )  # fmt: skip
 
 
@@ -371,7 +377,7 @@ class SomeRows(ManyRows):
             IS_NORMED=not is_added, HAS_BIAS=bias is not None, IS_GATED=is_gated, IS_ADDED=is_added,
             SPLITS=splits, JOINED=triton.next_power_of_2(splits), ROWS=rows, TALL=tall, WARPS=warps, SIZE=size,
             SQUARES=triton.next_power_of_2(self.num_squares), SOME=SOME, IS_EARLY=self.is_early,
-            num_warps=warps, launch_pdl=self.is_early,
+            num_warps=warps, **early_launch(self.is_early),
         )  # fmt: skip
 
 

@@ -6,7 +6,7 @@ import torch
 from tests.modeling.kernels.interpreter import DEVICE, MARKS  # isort: skip  # chooses it
 
 from ragen.modeling.kernels.norm import rms_norm_rows
-from ragen.modeling.kernels.products import FEW, FewRows, ManyRows, SomeRows, Workshop
+from ragen.modeling.kernels.products import FEW, FewRows, ManyRows, SomeRows, Workshop, can_start_early
 
 pytestmark = MARKS
 TOLERANCE = {torch.float32: 1e-4, torch.bfloat16: 0.01}
@@ -111,3 +111,15 @@ def test_rows_that_are_kept_go_on_alone(num_rows):
     rows.add(y, weight, next_gain=gain)
     assert_near(rows.x, x[[2, 0]].float() + y.float() @ weight.float().t())
     assert_near(rows.normed(gain, weight.t().contiguous(), None), normed(rows.x.float(), gain.float()) @ weight.float())
+
+
+def test_only_nvidias_cards_from_hopper_on_start_kernels_early(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (9, 4))  # an MI300 says the same
+    monkeypatch.setattr(torch.version, "hip", None)
+    assert can_start_early(torch.device("cuda"))
+    assert not can_start_early(torch.device("cpu"))
+    monkeypatch.setattr(torch.version, "hip", "6.4")
+    assert not can_start_early(torch.device("cuda"))
+    monkeypatch.setattr(torch.version, "hip", None)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (8, 9))
+    assert not can_start_early(torch.device("cuda"))
