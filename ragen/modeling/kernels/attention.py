@@ -12,7 +12,7 @@ from torch import Tensor
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 from ragen.modeling.kernels.norm import normed
-from ragen.modeling.kernels.products import can_start_early
+from ragen.modeling.kernels.products import can_start_early, early_launch
 from ragen.modeling.kernels.rotary import rotated
 from ragen.modeling.kernels.session import LOG2E, PAGE, POSITION_COLUMN, TABLE_COLUMN
 
@@ -303,7 +303,7 @@ class PagedAttention:
             layer * self.layer_bytes, state.stride(0), self.scale, self.eps,
             HEADS=self.heads, KV_HEADS=self.kv_heads, DIM=self.dim, PAGE=PAGE, SPLITS=splits,
             HAS_NORM=gains is not None, ROWS=self.decode_rows, TILE=tile, STAGES=5, IS_EARLY=is_early, num_warps=warps,
-            launch_pdl=is_early,
+            **early_launch(is_early),
         )  # fmt: skip
         return out
 

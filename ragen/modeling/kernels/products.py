@@ -5,11 +5,13 @@ kernels. Up to SOME rows each product therefore is one kernel, whose programs as
 ahead has ended (programmatic dependent launch) and wait only for the rows:
 
     FewRows     up to FEW rows: programs of one warp, each with whole rows of the weights in its registers
-    SomeRows    matrix products of small tiles; who adds to the rows also prepares them for the norm that follows
+    SomeRows    matrix products of small tiles, where a tile of the weights fits into shared memory; who adds to the
+                rows also prepares them for the norm that follows
     ManyRows    the library's products
 
-Sums are taken in an order that depends on shapes alone. Before its wait a program may read what no kernel of the pass
-writes: weights, gains, the state of sessions and the cache of earlier tokens.
+Sums are taken in an order that depends on shapes alone. Before its wait a program may read only what was written before
+the pass, as kernels ahead of the one ahead may still run, too: weights, gains, the state of sessions and the cache of
+earlier tokens.
 
 Tested in tests/modeling/kernels/test_products.py.
 """
@@ -41,8 +43,14 @@ DEEP = 2048
 
 
 def can_start_early(device: torch.device) -> bool:
-    """Whether kernels may begin before the one ahead has ended (Hopper and later)."""
-    return device.type == "cuda" and torch.cuda.get_device_capability(device)[0] >= 9
+    """Whether kernels may begin before the one ahead has ended (Hopper and later; AMD's cards count differently)."""
+    is_nvidia = device.type == "cuda" and torch.version.hip is None
+    return is_nvidia and torch.cuda.get_device_capability(device)[0] >= 9
+
+
+def early_launch(is_early: bool) -> dict[str, bool]:
+    """The option of a launch; Triton knows it for NVIDIA's cards only."""
+    return {"launch_pdl": True} if is_early else {}
 
 
 class ManyRows:
@@ -186,7 +194,7 @@ class FewRows(ManyRows):
             x, x if gain is None else gain, weight, x if bias is None else bias, out, width, depth, self.eps,
             HAS_NORM=gain is not None, HAS_BIAS=bias is not None, IS_GATED=is_gated, IS_ADDED=is_added,
             ROWS=num_rows, PER=per, CHUNKS=chunks, AHEAD=min(chunks, MOST_AHEAD), IS_EARLY=self.is_early,
-            num_warps=1, launch_pdl=self.is_early,
+            num_warps=1, **early_launch(self.is_early),
         )  # fmt: skip
 
 
@@ -295,7 +303,10 @@ class Workshop:
     def __init__(self, *added: Tensor) -> None:
         """`added`: the weights that `add` will be given, of one layer."""
         tiles, device = max(triton.cdiv(len(weight), TALL) for weight in added), added[0].device
-        parts = max(_num_splits(weight.shape[1]) for weight in added)
+        depths = [weight.shape[1] for weight in added]
+        parts = max(_num_splits(depth) for depth in depths)
+        self.columns = max(triton.next_power_of_2(triton.cdiv(depth, _num_splits(depth))) for depth in depths)
+        self.shared_memory = _shared_memory(device)
         self.partial = torch.empty(tiles * TALL * SOME * parts, dtype=torch.float32, device=device)
         self.counters = torch.zeros(tiles, dtype=torch.int32, device=device)
 
@@ -303,9 +314,15 @@ class Workshop:
         """Rows on their way, in the form for so many; `gain` is that of the first norm."""
         if len(x) <= FEW:
             return FewRows(x, eps)
-        if len(x) <= SOME and _padded(len(x)) * triton.next_power_of_2(x.shape[1]) <= CELLS:
+        if len(x) <= SOME and self._has_room(x) and x.dtype != torch.float16:  # a state times its gain may pass 65504
             return SomeRows(x, eps, gain, self)
         return ManyRows(x, eps)
+
+    def _has_room(self, x: Tensor) -> bool:
+        """Whether programs of `SomeRows` can hold the rows, and all of their tile of the weights beside them."""
+        rows, columns = _padded(len(x)), triton.next_power_of_2(x.shape[1])
+        cells = max((2 * TALL + rows) * columns, (TALL + rows) * self.columns)
+        return rows * columns <= CELLS and 2 * cells <= self.shared_memory  # weights have 16 bits
 
 
 class SomeRows(ManyRows):
@@ -360,7 +377,7 @@ class SomeRows(ManyRows):
             IS_NORMED=not is_added, HAS_BIAS=bias is not None, IS_GATED=is_gated, IS_ADDED=is_added,
             SPLITS=splits, JOINED=triton.next_power_of_2(splits), ROWS=rows, TALL=tall, WARPS=warps, SIZE=size,
             SQUARES=triton.next_power_of_2(self.num_squares), SOME=SOME, IS_EARLY=self.is_early,
-            num_warps=warps, launch_pdl=self.is_early,
+            num_warps=warps, **early_launch(self.is_early),
         )  # fmt: skip
 
 
@@ -371,6 +388,13 @@ TALL = 16
 def tile_and_warps(depth: int, is_gated: bool) -> tuple[int, int]:
     """Rows of the weights that a program of `SomeRows` takes, with `depth` columns, and its warps; tried on an H200."""
     return 2 * TALL if is_gated else TALL, 4 if depth <= CHUNK else 8
+
+
+def _shared_memory(device: torch.device) -> int:
+    """Bytes that a program can have; Triton's interpreter on a CPU has those of Hopper."""
+    if device.type == "cpu":
+        return 227 * 1024
+    return torch.cuda.get_device_properties(device).shared_memory_per_block_optin
 
 
 def _padded(num_rows: int) -> int:

@@ -6,7 +6,7 @@ import torch
 from tests.modeling.kernels.interpreter import DEVICE, MARKS  # isort: skip  # chooses it
 
 from ragen.modeling.kernels.norm import rms_norm_rows
-from ragen.modeling.kernels.products import FEW, FewRows, ManyRows, SomeRows, Workshop
+from ragen.modeling.kernels.products import FEW, FewRows, ManyRows, SomeRows, Workshop, can_start_early
 
 pytestmark = MARKS
 TOLERANCE = {torch.float32: 1e-4, torch.bfloat16: 0.01}
@@ -42,6 +42,7 @@ SHAPES = {
     "16, wide": (16, 2048, 12, SomeRows),
     "many": (33, 72, 40, ManyRows),
     "many, wide": (17, 2048, 8, ManyRows),
+    "8, wider than shared memory": (8, 2560, 8, ManyRows),
 }
 
 
@@ -63,6 +64,27 @@ def test_a_layer_with_two_norms_between_sums(shape):
     assert_near(gated, torch.nn.functional.silu(gate) * up)
     rows.add(gated, added, next_gain=gains[0])
     assert_near(rows.normed(gains[0], weight, bias), (rms_norm_rows(rows.x, gains[0], EPS) @ weight.t() + bias).float())
+
+
+def test_a_card_with_less_shared_memory_leaves_more_to_the_library():
+    weight, gain = matrix(72, 40, 1), drawn(2048, seed=2)
+    workshop = Workshop(weight)
+    assert type(workshop.hidden(drawn(16, 2048), gain, EPS)) is SomeRows
+    workshop.shared_memory = 99 * 1024  # of an RTX 4090
+    assert type(workshop.hidden(drawn(16, 2048), gain, EPS)) is ManyRows
+    assert type(workshop.hidden(drawn(16, 896), gain[:896], EPS)) is SomeRows
+    deep = Workshop(matrix(72, 2048, 1))
+    deep.shared_memory = 99 * 1024
+    assert type(deep.hidden(drawn(32, 72), gain[:72], EPS)) is ManyRows
+
+
+@pytest.mark.parametrize("num_rows", [3, 6, 40])
+def test_large_states_stay_finite_in_float16(num_rows):
+    x, gain = 3000 * drawn(num_rows, 64).half(), 30 * drawn(64, seed=1).half().abs()
+    weight = matrix(40, 64, 2).half()
+    exact = normed(x.float(), gain.float()) @ weight.float().t()
+    ours = Workshop(weight.t().contiguous()).hidden(x, gain, EPS).normed(gain, weight, None)
+    assert (ours.float() - exact).norm() < 0.01 * exact.norm()
 
 
 @pytest.mark.parametrize("num_rows", [1, 3, 6, 32])
@@ -89,3 +111,15 @@ def test_rows_that_are_kept_go_on_alone(num_rows):
     rows.add(y, weight, next_gain=gain)
     assert_near(rows.x, x[[2, 0]].float() + y.float() @ weight.float().t())
     assert_near(rows.normed(gain, weight.t().contiguous(), None), normed(rows.x.float(), gain.float()) @ weight.float())
+
+
+def test_only_nvidias_cards_from_hopper_on_start_kernels_early(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (9, 4))  # an MI300 says the same
+    monkeypatch.setattr(torch.version, "hip", None)
+    assert can_start_early(torch.device("cuda"))
+    assert not can_start_early(torch.device("cpu"))
+    monkeypatch.setattr(torch.version, "hip", "6.4")
+    assert not can_start_early(torch.device("cuda"))
+    monkeypatch.setattr(torch.version, "hip", None)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (8, 9))
+    assert not can_start_early(torch.device("cuda"))
