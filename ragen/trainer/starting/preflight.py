@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from ragen.config.schema import Config, EnvSetConfig, EnvTag
@@ -122,9 +122,9 @@ def played_tags(config: Config) -> tuple[str, ...]:
     return tuple(dict.fromkeys(tag for tag, num_groups in rows if num_groups))
 
 
-def no_random_lines(environments: EsManager) -> list[str]:
-    """A line for each tag that chance cannot play, with the reason."""
-    reasons = {tag: why_no_random(environments, tag) for tag in environments.tags}
+def no_random_lines(environments: EsManager, played: Collection[str]) -> list[str]:
+    """A line for each tag that chance has not played, with the reason."""
+    reasons = {tag: why_no_random(environments, tag) for tag in environments.tags if tag not in played}
     return [f"{tag} has no random line: {why}." for tag, why in reasons.items() if why]
 
 
@@ -170,7 +170,7 @@ def _play_part(config: Config, levels: EnvSetConfig, base_seed: int, deadline: f
                 can_play = CAN_PLAY.get(policy, lambda *_: True)
                 played.tags[policy] = [tag for tag in environments.tags if can_play(environments, tag)]
                 if policy == earnings.RANDOM:
-                    played.no_random = no_random_lines(environments)
+                    played.no_random = no_random_lines(environments, played.tags[policy])
             tags = played.tags[policy]
             if not tags:
                 continue
