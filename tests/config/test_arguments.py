@@ -37,6 +37,7 @@ def test_a_wrong_number_is_refused(line: str, capsys: pytest.CaptureFixture[str]
         ("replay-filter NOPE", "NOPE does not exist"),
         ("eval NOPE", "'NOPE' is neither a local directory"),
         ("config nope", "'nope' is not an override"),
+        ("check _2_sokoban", "'_2_sokoban' is not an override. Write --config-name _2_sokoban."),
     ],
 )
 def test_a_clumsy_command_is_one_sentence(line: str, words: str, tmp_path, monkeypatch, capsys):
