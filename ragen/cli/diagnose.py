@@ -19,7 +19,7 @@ def main(argv: Sequence[str]) -> None:
     )
     parser.add_argument("runs", type=Path, nargs="+", metavar="run", help="run directory")
     parser.add_argument("--json", action="store_true", help="print JSON: run directory -> advisories")
-    args = parser.parse_args(argv)
+    args = parser.parse_intermixed_args(argv)
     found = {str(run): with_episodes(advise(read_health(run)), run) for run in args.runs}
     if args.json:
         print(json.dumps({run: [asdict(each) for each in advisories] for run, advisories in found.items()}, indent=2))

@@ -18,7 +18,7 @@ def main(argv: Sequence[str]) -> None:
     parser.add_argument("runs", type=Path, nargs="+", metavar="RUN", help="run directories")
     parser.add_argument("--out", type=Path, default=Path("results/scaling"), help="folder of both (%(default)s)")
     parser.add_argument("--seeds", help=argparse.SUPPRESS)
-    args = parser.parse_args(argv)
+    args = parser.parse_intermixed_args(argv)
     if args.seeds is not None:
         raise ConfigError(
             f"--seeds {args.seeds}: ragen scaling reads runs that have ended and starts none. Train every model with "

@@ -36,7 +36,7 @@ def main(argv: Sequence[str]) -> None:
     parser.add_argument(
         "--max-sessions", type=whole_number(1, 4096), default=MAX_SESSIONS, help=f"connections at once ({MAX_SESSIONS})"
     )
-    args = parser.parse_args(argv)
+    args = parser.parse_intermixed_args(argv)
     serve(
         served(args.env, args.options, args.config_name, args.config_dir),
         port=args.port,

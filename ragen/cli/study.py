@@ -21,5 +21,5 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("--seeds", type=num_seeds, default=3, help="seeds of every run (3)")
     parser.add_argument("--slots", type=positive, default=2, help="runs at a time, a core each (2)")
     parser.add_argument("--out", type=Path, default=Path("results/base_study"), help="folder (results/base_study)")
-    args = parser.parse_args(argv)
+    args = parser.parse_intermixed_args(argv)
     return study(args.out, args.overrides, num_seeds=args.seeds, num_slots=args.slots)

@@ -39,7 +39,7 @@ def main(argv: Sequence[str]) -> None:
     parser.add_argument(
         "--episodes", type=not_negative, metavar="N", help=f"episodes of each run in the file ({EPISODES})"
     )
-    args = parser.parse_args(argv)
+    args = parser.parse_intermixed_args(argv)
     if args.export is None:
         if args.episodes is not None:
             parser.error("--episodes is for --export; the live page shows all episodes")

@@ -161,7 +161,8 @@ def check_syntax(overrides: Sequence[str]) -> None:
     for text in overrides:
         key, equals, value = text.partition("=")
         if not (equals or text.startswith("~")) or not key.strip("+~ "):
-            raise ConfigError(f"{text!r} is not an override. Write key=value, for example trainer.test_freq=5.")
+            way = f"--config-name {text}" if text in config_names() else "key=value, for example trainer.test_freq=5"
+            raise ConfigError(f"{text!r} is not an override. Write {way}.")
         quoted = f"""{shorten(key)}="'{shorten(value)}'\""""
         try:
             override = parser.parse_override(text)

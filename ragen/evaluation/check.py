@@ -36,10 +36,10 @@ def check(config: Config, *, has_model: bool) -> None:
 
 
 def training_notes(config: Config) -> tuple[str, ...]:
-    """What a training would say before its first step. That the model or the GPUs are elsewhere is only a warning:
-    the levels can be judged without them."""
+    """What a training would say before its first step, of all but the environments, which have been tried. That the
+    model or the GPUs are elsewhere is only a warning: the levels can be judged without them."""
     try:
-        return plan_start(config).notes
+        return plan_start(config, has_tried_environments=True).notes
     except RagenError as error:
         return (f"warning: a training would be refused here. {error}",)
 

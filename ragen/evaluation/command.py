@@ -31,8 +31,8 @@ from ragen.tracking.rundir import SFT_RECORD, RunDir
 from ragen.trainer.checkpoints.checkpoint import BEST, find_best
 from ragen.trainer.checkpoints.checksums import verify
 from ragen.trainer.held_out import PlayedLevels, held_out_metrics, levels_behind
-from ragen.trainer.starting.earnings import SILENT
-from ragen.trainer.starting.preflight import conclude, no_random_lines
+from ragen.trainer.starting.earnings import RANDOM, SILENT
+from ragen.trainer.starting.preflight import conclude, lines_about_tags
 from ragen.types import Status
 
 OWN_CONFIG = "that of the checkpoint's run, else eval"
@@ -182,8 +182,10 @@ def run_evaluation(config: Config, out: Path, *, modes: Sequence[str], has_refer
                 results = evaluate_model(config, agent, environments, modes)
                 agent.engine.close()
                 if has_references:
-                    results += evaluate_references(config, environments)
-                    notes = no_random_lines(environments)
+                    references = evaluate_references(config, environments)
+                    by_chance = {e.tag for result in references if result.policy == RANDOM for e in result.episodes}
+                    notes = lines_about_tags(config, environments, by_chance)
+                    results += references
                 for result in results:
                     run.write_episodes(result.policy.replace(" ", "_").replace("=", ""), result.episodes)
             except BaseException as error:

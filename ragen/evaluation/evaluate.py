@@ -13,6 +13,7 @@ from ragen.llm_agent.es_manager import EsManager, levels_from
 from ragen.llm_agent.metrics import pass_rate, rollout_metrics, success, success_intervals
 from ragen.llm_agent.policies import CAN_PLAY, play_policy
 from ragen.tracking.console import progress
+from ragen.tracking.names import FORMAT_VALID, LENIENT_VALID
 from ragen.types import Episode, Metrics
 
 REFERENCES = {"random": 1.0, "solver": 0.0}
@@ -78,8 +79,8 @@ def evaluate_references(config: Config, environments: EsManager) -> list[Result]
 MEANS = {
     "reward": "{}/reward",
     "actions": "{}/num_actions",
-    "valid": "{}/action_is_valid",
-    "lenient": "format/lenient_valid",
+    "valid": FORMAT_VALID,
+    "lenient": LENIENT_VALID,
     "effective": "{}/action_is_effective",
     "turns": "{}/num_turns",
 }

@@ -127,9 +127,23 @@ def example_actions(seat: Seat, agent: AgentProxyConfig) -> list[str]:
     return [rng.choice(usable) for _ in range(num_actions)]
 
 
+def unnameable_actions(seat: Seat, agent: AgentProxyConfig) -> list[str]:
+    """The actions of the level that no reply can name, because their names hold the separator or a tag."""
+    names, is_lenient = (seat.actions or {}).values(), agent.answer_parsing == "lenient"
+    return [name for name in names if not _can_be_answered(name.strip(), agent.action_sep, is_lenient)]
+
+
 @lru_cache(maxsize=1024)  # asked about every action, for every prompt
-def _can_be_answered(name: str, action_sep: str) -> bool:
-    read = parse_reply(name.join(ANSWER), enable_think=False, action_sep=action_sep, max_actions=2)
+def _can_be_answered(name: str, action_sep: str, is_lenient: bool = False) -> bool:
+    known = {name.lower()} if is_lenient else ()
+    read = parse_reply(
+        name.join(ANSWER),
+        enable_think=False,
+        action_sep=action_sep,
+        max_actions=2,
+        known=known,
+        is_lenient=is_lenient,
+    )
     return read.actions == [name]
 
 

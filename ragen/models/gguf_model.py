@@ -201,8 +201,13 @@ def read_weight(plan: Plan, name: str) -> Tensor:
 
     source = plan.sources[name]
     weight = torch.from_numpy(plan.gguf.read(source).copy())
-    weight = plan.architecture.undo(part_of(source), weight, plan.config)
-    return weight.to(getattr(torch, plan.config["dtype"])).contiguous()
+    weight = plan.architecture.undo(part_of(source), weight, plan.config).to(getattr(torch, plan.config["dtype"]))
+    if not weight.isfinite().all():
+        raise FileError(
+            f"{plan.gguf.name}: {source} holds NaN or infinity. The file is damaged, or its pieces were given in "
+            "another order; --sha256 tells."
+        )
+    return weight.contiguous()
 
 
 def formats(gguf: Gguf) -> dict[str, int]:

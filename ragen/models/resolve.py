@@ -97,6 +97,8 @@ def checked_directory(path: Path) -> Path:
     """The directory itself if a model lies in it; otherwise an error that names the path one should have given."""
     if not path.exists():
         raise ModelUnavailable(f"The model directory {path} does not exist. " + WHAT_ELSE)
+    if path.is_file() and path.suffix == ".gguf":
+        raise ConfigError(f"{path} is a GGUF file. {conversion_of(path)}")
     if path.is_file():
         raise ConfigError(f"{path} is a file. Give the Hugging Face directory that holds it (config.json, weights).")
     if (path / "config.json").is_file():
@@ -111,9 +113,16 @@ def checked_directory(path: Path) -> Path:
         )
     if (path / "adapter_config.json").is_file():
         raise ConfigError(f"{path} is a LoRA adapter, not a whole model. Merge it into its base model first.")
+    if files := sorted(path.glob("*.gguf")):
+        raise ConfigError(f"{path} holds a GGUF file, config.json is missing. {conversion_of(files[0])}")
     if (path / "tokenizer.json").is_file():
         raise ConfigError(f"{path} holds a tokenizer and no model: config.json is missing. " + WHAT_ELSE)
     raise ConfigError(f"{path} is not a Hugging Face directory: config.json is missing. " + WHAT_ELSE)
+
+
+def conversion_of(file: Path) -> str:
+    """How a GGUF file becomes a model; the first of several parts stands for all."""
+    return f"Make a model of it: ragen models convert {file} DIR, then use model_path=DIR."
 
 
 def model_path_of(name: str | Path) -> str:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from ragen.errors import RagenError
+from ragen.files import read_yaml, readable, value_at
 from ragen.tracking.rundir import read_metrics, read_table, table_steps
 
 Step = int | Literal["summary"]
@@ -74,12 +75,18 @@ def read_run_dir(path: Path) -> History:
         return as_table(*read_table(path, name, step))
 
     return History(
-        name=path.resolve().name,
+        name=run_name(path),
         run_id=id_file.read_text().strip() if id_file.exists() else "",
         steps=steps,
         summary=latest(steps),
         load_table=load_table,
     )
+
+
+def run_name(path: Path) -> str:
+    """trainer.experiment_name, as trackers call the run; of a folder whose configuration names none its own name."""
+    config = path / "config.yaml"
+    return readable(lambda: value_at(read_yaml(config), "trainer.experiment_name", config), path.resolve().name)
 
 
 def wandb_history(

@@ -37,6 +37,13 @@ def test_a_wrong_number_is_refused(line: str, capsys: pytest.CaptureFixture[str]
         ("replay-filter NOPE", "NOPE does not exist"),
         ("eval NOPE", "'NOPE' is neither a local directory"),
         ("config nope", "'nope' is not an override"),
+        ("check _2_sokoban", "'_2_sokoban' is not an override. Write --config-name _2_sokoban."),
+        ("serve countdown --port 0 num_number=3", "Did you mean countdown.num_numbers"),
+        ("study trainer.a=1 --seeds 2 trainer.nope=1", "trainer.a: unknown key"),
+        ("plot NOPE --out a.png NOPE", "NOPE does not exist"),
+        ("scaling NOPE --out a.png NOPE", "NOPE does not exist"),
+        ("diagnose NOPE --json NOPE", "NOPE does not exist"),
+        ("view NOPE --port 0 NOPE", "NOPE does not exist"),
     ],
 )
 def test_a_clumsy_command_is_one_sentence(line: str, words: str, tmp_path, monkeypatch, capsys):

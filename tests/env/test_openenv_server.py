@@ -182,3 +182,4 @@ def test_the_command_prints_its_address_and_ends_with_ctrl_c():
             assert health.read() == b'{"status":"healthy"}'
         child.send_signal(signal.SIGINT)
         assert child.wait(timeout=60) in (0, 130)
+    assert line.startswith("countdown by OpenEnv's protocol: http"), "a type is named once"

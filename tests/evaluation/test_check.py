@@ -8,6 +8,7 @@ from pathlib import Path
 import ragen
 from ragen.cli import main
 from ragen.env.frozen_lake.env import FrozenLakeEnv
+from ragen.trainer.starting import own_parts
 from tests.evaluation.conftest import SMALL
 from tests.sweeps.driving.test_slots import pretend_nvidia_smi
 
@@ -81,6 +82,15 @@ def test_an_environment_of_ones_own_that_breaks_its_contract_is_an_error(capsys)
     said = capsys.readouterr()
     assert said.err.startswith("error: custom_envs.Bandit.env_type=tests.api.own:Mute: tried on level 123: step")
     assert "Try it with ragen.check_env." in said.err and said.out == ""
+
+
+def test_an_environment_of_ones_own_is_tried_once(capsys, monkeypatch):
+    tried = []
+    monkeypatch.setattr(own_parts, "check_environment", lambda config, tag: tried.append(tag))
+    own = "custom_envs.Bandit.env_type=tests.env.text_envs:Polite"
+    model = ["custom_envs.Bandit.env_config=null", "model_path=tiny/bandit"]
+    assert main(["check", "--config-name", "quickstart_bandit", own, *model]) == 0
+    assert tried == ["Bandit"] and "refused" not in capsys.readouterr().out
 
 
 def test_budgets_that_are_too_small_for_the_solver_are_a_warning(capsys):

@@ -14,6 +14,7 @@ import ragen
 from ragen.cli import main
 from ragen.config import build_config, load_config
 from ragen.config.show import to_yaml
+from ragen.llm_agent import policies
 from ragen.models.resolve import TINY_ROOT
 from ragen.sft.data import levels_of
 from ragen.tracking.episodes import read_episodes
@@ -52,6 +53,14 @@ def test_an_evaluation_says_what_pays(sokoban_run):
         assert record["policies"][name]["success"] == metrics[f"{policy}/CoordSokoban/success"]
         assert record["policies"][name]["total"] == pytest.approx(metrics[f"{policy}/CoordSokoban/score"])
     assert record["policies"]["silent"]["total"] == -0.5
+
+
+def test_an_evaluation_asks_once_whether_a_reference_can_play(tmp_path, monkeypatch):
+    asked, ask = [], policies._asked_seat
+    monkeypatch.setattr(policies, "_asked_seat", lambda envs, tag: asked.append(tag) or ask(envs, tag))
+    options = ["--config-name", "_2_sokoban", "--mode", "greedy", "--out", str(tmp_path / "run")]
+    assert main(["eval", *options, *SMALL]) == 0
+    assert asked == ["CoordSokoban"] * 2, "of chance, and of the solver"
 
 
 def test_metrics_have_the_names_of_the_rollout_and_intervals(sokoban_run):

@@ -18,6 +18,8 @@ def episode(group: int, member: int, reward: float, status: Status) -> Episode:
 def test_a_row_has_the_means_of_its_policy_without_faults():
     solved, failed = Status.SOLVED, Status.FAILED
     played = [episode(0, 0, 2, solved), episode(0, 1, 0, failed), episode(1, 0, 1, failed), episode(1, 1, 1, failed)]
+    for one in played[:2]:
+        one.turns[0].info["manager_invalid_action"] = 1.0  # the environment received the known actions beside
     played[0].turns[0].is_lenient_valid = False
     lost = [episode(2, 0, 9, Status.ENV_ERROR)]
     (row,) = table_rows([Result(policy="greedy", episodes=played + lost)], "A")
@@ -29,7 +31,7 @@ def test_a_row_has_the_means_of_its_policy_without_faults():
         "pass@k": "0.500",
         "reward": "1.00",
         "actions": "2.00",
-        "valid": "1.00",
+        "valid": "0.50",
         "lenient": "0.75",
         "effective": "0.50",
         "turns": "1.00",

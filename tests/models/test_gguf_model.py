@@ -171,6 +171,18 @@ def test_tensors_that_do_not_make_the_model(tmp_path: Path, capsys):
     assert "qwen2.attention.head_count is missing" in refused(capsys, path, tmp_path / "model")
 
 
+def test_numbers_that_are_none_are_refused(tmp_path: Path, capsys):
+    write_gguf(tmp_path / "m.gguf")
+    content = (tmp_path / "m.gguf").read_bytes()
+    at = len(content) - 30_000  # behind the header, where nobody but the numbers tells
+    pieces = (content[:at], b"\xff" * 20_000, content[at + 20_000 :])
+    for name, piece in zip("abc", pieces, strict=True):
+        (tmp_path / name).write_bytes(piece)
+    assert convert(*(tmp_path / name for name in "abc"), tmp_path / "model") == 1
+    assert "holds NaN or infinity. The file is damaged, or its pieces" in capsys.readouterr().err
+    assert not (tmp_path / "model").exists()
+
+
 def test_a_conversion_that_breaks_leaves_nothing_behind(source: Path, tmp_path: Path, monkeypatch):
     def breaks(*_: object) -> None:
         raise KeyboardInterrupt

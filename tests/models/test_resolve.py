@@ -258,3 +258,12 @@ def test_importing_the_models_loads_no_torch():
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=Path(__file__).parents[2]
     )
     assert ended.stdout.strip() == "[]"
+
+
+def test_a_gguf_file_is_to_be_converted(tmp_path: Path):
+    file = tmp_path / "folder/m-q4_0.gguf"
+    file.parent.mkdir()
+    file.write_bytes(b"GGUF")
+    for given in (file, file.parent):
+        with pytest.raises(ConfigError, match=rf"Make a model of it: ragen models convert {file} DIR"):
+            resolve_model(str(given))

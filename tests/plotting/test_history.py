@@ -6,7 +6,8 @@ import pytest
 
 from ragen.errors import RagenError
 from ragen.plotting.gradient_command import main
-from ragen.plotting.history import read_history, split_row
+from ragen.plotting.history import read_history, read_run_dir, split_row
+from ragen.tracking.rundir import RunDir
 
 
 def test_a_source_that_does_not_exist_is_an_error(tmp_path, capsys):
@@ -32,3 +33,11 @@ def test_rows_of_wandb_are_split_into_numbers_and_tables():
     metrics, found = split_row(row)
     assert metrics["a"] == 1 and math.isnan(metrics["b"]) and set(metrics) == {"a", "b"}
     assert found == {"t": "media/t.json", "u": "media/u.json"}
+
+
+def test_a_run_has_the_name_that_its_configuration_gives_it(tmp_path):
+    run = RunDir(tmp_path / "folder")
+    run.log(1, {"a": 1.0})
+    assert read_run_dir(run.path).name == "folder"
+    run.write_config("trainer: {experiment_name: first}")
+    assert read_run_dir(run.path).name == "first", "as its trackers call it"

@@ -219,7 +219,8 @@ def serve(served: Served, *, port: int = PORT, max_sessions: int = MAX_SESSIONS)
     boundary.guarded(boundary.make(served.env_type, served.env_config).close)
     listener = listen(HOST, port, program="ragen serve", default_port=PORT)
     address = f"http://{HOST}:{listener.getsockname()[1]}"
-    print(f"{served.name} ({served.env_type}) by OpenEnv's protocol: {address}   (Ctrl-C ends it)", flush=True)
+    what = served.name if served.name == served.env_type else f"{served.name} ({served.env_type})"
+    print(f"{what} by OpenEnv's protocol: {address}   (Ctrl-C ends it)", flush=True)
     config = uvicorn.Config(
         build_app(served, max_sessions=max_sessions),
         log_level=logging.WARNING,

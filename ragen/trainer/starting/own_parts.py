@@ -25,11 +25,12 @@ from ragen.llm_agent.rewards import KEY as REWARD_KEY
 from ragen.trainer.starting.own_functions import check_own_functions
 
 
-def check_own_parts(config: Config) -> None:
+def check_own_parts(config: Config, *, has_tried_environments: bool = False) -> None:
     """Load and try what the configuration names of one's own or of other packages; trackers are imported before."""
     check_importable(config)
     check_functions(config)
-    try_environments(config)
+    if not has_tried_environments:
+        try_environments(config)
     check_own_functions(config)
 
 

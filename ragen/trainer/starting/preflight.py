@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from ragen.config.schema import Config, EnvSetConfig, EnvTag
@@ -23,7 +23,8 @@ from ragen.llm_agent.policies import (
     until,
     why_no_random,
 )
-from ragen.text import safe
+from ragen.llm_agent.prompts import unnameable_actions
+from ragen.text import safe, shorten
 from ragen.tracking.rundir import PREFLIGHT, RunDir, write_atomic
 from ragen.trainer.starting import earnings
 from ragen.types import Episode, Status
@@ -48,15 +49,15 @@ class Played:
     """The time was over before all levels were played."""
     tags: dict[str, list[str]] = field(default_factory=dict)
     """Policy -> the tags that it can play, asked once."""
-    no_random: list[str] = field(default_factory=list)
-    """A line for each tag that no random policy can play."""
+    about_tags: list[str] = field(default_factory=list)
+    """A line for each tag that no random policy can play, or that has actions no reply can name."""
 
     def notes(self, limit_s: float) -> list[str]:
         """What was not played, a line each."""
         count = len(self.episodes.get(earnings.RANDOM, ()))
         note = f"The preflight was ended after {limit_s:g} s, with {count} levels played at random."
         cut = [note] if self.is_cut else []
-        return cut + self.no_random
+        return cut + self.about_tags
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -122,10 +123,24 @@ def played_tags(config: Config) -> tuple[str, ...]:
     return tuple(dict.fromkeys(tag for tag, num_groups in rows if num_groups))
 
 
-def no_random_lines(environments: EsManager) -> list[str]:
-    """A line for each tag that chance cannot play, with the reason."""
-    reasons = {tag: why_no_random(environments, tag) for tag in environments.tags}
-    return [f"{tag} has no random line: {why}." for tag, why in reasons.items() if why]
+def lines_about_tags(config: Config, environments: EsManager, by_chance: Collection[str]) -> list[str]:
+    """A line for each tag that chance has not played, with the reason, and for each with actions no reply can name."""
+    reasons = {tag: why_no_random(environments, tag) for tag in environments.tags if tag not in by_chance}
+    lines = [f"{tag} has no random line: {why}." for tag, why in reasons.items() if why]
+    return lines + [line for tag in environments.tags if (line := unnameable_line(config, environments, tag))]
+
+
+def unnameable_line(config: Config, environments: EsManager, tag: str) -> str:
+    """What is said of a tag with actions that no reply can name, on the level of its first seat; empty without any."""
+    agent, seat = config.agent_proxy, next(seat for seat in environments.seats if seat.tag == tag)
+    names = unnameable_actions(seat, agent)
+    if not names:
+        return ""
+    return (
+        f"{tag}: no reply can name {shorten(', '.join(map(repr, names)), MAX_ERROR)} ({len(names)} of "
+        f"{len(seat.actions or {})} actions): a name holds neither agent_proxy.action_sep ({agent.action_sep}) nor a "
+        "tag of the reply."
+    )
 
 
 def levels_per_tag(config: Config) -> int:
@@ -170,7 +185,7 @@ def _play_part(config: Config, levels: EnvSetConfig, base_seed: int, deadline: f
                 can_play = CAN_PLAY.get(policy, lambda *_: True)
                 played.tags[policy] = [tag for tag in environments.tags if can_play(environments, tag)]
                 if policy == earnings.RANDOM:
-                    played.no_random = no_random_lines(environments)
+                    played.about_tags = lines_about_tags(config, environments, played.tags[policy])
             tags = played.tags[policy]
             if not tags:
                 continue

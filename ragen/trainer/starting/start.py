@@ -54,13 +54,16 @@ class Start:
         return step_of(self.checkpoint) if self.checkpoint else 0
 
 
-def plan_start(config: Config) -> Start:
-    """Where to begin, after everything that can be checked now. Nothing is printed or written."""
+def plan_start(config: Config, *, has_tried_environments: bool = False) -> Start:
+    """Where to begin, after everything that can be checked now. Nothing is printed or written.
+
+    Environments that others wrote are started and tried, unless the caller has done so: that may take a while.
+    """
     trainer = config.trainer
     check_supported(config)
     check_environments(config)
     check_packages(config)
-    check_own_parts(config)
+    check_own_parts(config, has_tried_environments=has_tried_environments)
     check_outputs(config)
     env_types = sorted({config.custom_envs[tag].env_type for tag in config.es_manager.train.env_configs.tags})
     checkpoint = find_resume(trainer.resume_mode, trainer.resume_from_path, Path(trainer.default_local_dir))

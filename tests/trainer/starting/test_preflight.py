@@ -2,6 +2,7 @@
 
 import json
 import time
+from dataclasses import replace
 
 import pytest
 
@@ -31,6 +32,15 @@ def counting(monkeypatch) -> Config:
     tag = "{env_type: counting, max_actions_per_traj: 4, env_instruction: Count., max_tokens: 9, env_config: {goal: 2}}"
     tags = [f"es_manager.{name}.env_configs.tags=[Mine]" for name in ("train", "val")]
     return levels("quickstart", 16, f"+custom_envs.Mine={tag}", *tags)
+
+
+def test_names_that_no_reply_can_hold_are_said(counting):
+    assert preflight(counting).notes == []
+    parted = replace(counting, agent_proxy=replace(counting.agent_proxy, action_sep="ow"))
+    [line] = preflight(parted).notes
+    assert line.startswith("Mine: no reply can name 'Down' (1 of 3 actions): a name holds neither agent_proxy.")
+    lenient = replace(parted, agent_proxy=replace(parted.agent_proxy, answer_parsing="lenient"))
+    assert preflight(lenient).notes == [], "a known name is not taken apart"
 
 
 def test_sokoban_by_its_defaults():
