@@ -20,10 +20,10 @@ from ragen.engine.graph.pages import PagePool, PageTables
 from ragen.engine.graph.prompts import PromptBatch
 from ragen.engine.sampling import CHUNK, MASK, BatchParams, noise_keys, sample
 from ragen.engine.sessions import Session
+from ragen.modeling.kernels.activation import gated_product
 from ragen.modeling.kernels.attention import BLOCK, PagedAttention, copy_pages
 from ragen.modeling.kernels.embedding import embed_last
 from ragen.modeling.kernels.norm import rms_norm_rows
-from ragen.modeling.kernels.products import Workshop
 from ragen.modeling.kernels.sampling import draw
 from ragen.modeling.kernels.session import COUNT, HEADER, PAGE, POSITION, SEED, TEMPERATURE, TOKEN
 from ragen.modeling.load import to_device
@@ -83,7 +83,6 @@ class Runner:
             sin=sin,
             max_rows=num_slots,
         )
-        self.workshop = Workshop(decoder.layers[0].output, decoder.layers[0].down)
         self.pages = PagePool(self.attention.layer_bytes * len(decoder.layers), self.device)
         self.max_pages = -(-max_model_len // PAGE)
         self.state = torch.zeros(num_slots, HEADER + self.max_pages, dtype=torch.int64, device=self.device)
@@ -229,17 +228,17 @@ class Runner:
         Residuals are added by the matrix products. In the last layer all tokens have keys and values, the rest is
         computed for wanted ones.
         """
-        layers, last = self.decoder.layers, len(self.decoder.layers) - 1
-        next_norms = [layer.input_norm for layer in layers[1:]] + [self.decoder.norm]
-        hidden = self.workshop.hidden(x, layers[0].input_norm, self.decoder.eps)
-        for index, (layer, next_norm) in enumerate(zip(layers, next_norms, strict=True)):
-            attended = attend(index, layer, hidden.normed(layer.input_norm, layer.qkv, layer.qkv_bias))
+        eps, last = self.decoder.eps, len(self.decoder.layers) - 1
+        for index, layer in enumerate(self.decoder.layers):
+            normed = rms_norm_rows(x, layer.input_norm, eps)
+            qkv = torch.nn.functional.linear(normed, layer.qkv, layer.qkv_bias)
+            attended = attend(index, layer, qkv)
             if index == last and wanted is not None:
-                hidden.keep(wanted)
-                attended = attended[wanted]
-            hidden.add(attended, layer.output, next_gain=layer.mlp_norm)
-            hidden.add(hidden.gated(layer.mlp_norm, layer.gate_up), layer.down, next_gain=next_norm)
-        return hidden.x
+                x, attended = x[wanted], attended[wanted]
+            x.addmm_(attended, layer.output.t())
+            normed = rms_norm_rows(x, layer.mlp_norm, eps)
+            x.addmm_(gated_product(normed, layer.gate_up), layer.down.t())
+        return x
 
     def _draw(self, x: Tensor, slots: Tensor, out: Tensor, *, advance: bool) -> None:
         decoder = self.decoder

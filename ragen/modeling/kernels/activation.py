@@ -16,7 +16,7 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 
 
 @triton.jit
-def gated(gate, up):
+def _activated(gate, up):
     """silu(gate) * up, rounded where the model's own modules round."""
     x = gate.to(tl.float32)
     return (x / (1 + tl.exp(-x))).to(gate.dtype) * up
@@ -31,7 +31,7 @@ def _silu_mul(gate, up, out, width, stride, SIZE: tl.constexpr):
     inside = column < width
     g = tl.load(gate + row * stride + column, mask=inside, other=0.0)
     u = tl.load(up + row * stride + column, mask=inside, other=0.0)
-    tl.store(out + row * width + column, gated(g, u), mask=inside)
+    tl.store(out + row * width + column, _activated(g, u), mask=inside)
 
 
 @triton.jit
@@ -89,7 +89,7 @@ def _gated_product(
         gate = tl.dot(part, weight.load([column, start]).T, gate)
         up = tl.dot(part, weight.load([width + column, start]).T, up)
     dtype = out.dtype.element_ty
-    activated = gated(gate.to(dtype), up.to(dtype))
+    activated = _activated(gate.to(dtype), up.to(dtype))
     rows, columns = row + tl.arange(0, ROWS), column + tl.arange(0, COLUMNS)
     inside = (rows < num_rows)[:, None] & (columns < width)[None, :]
     tl.store(out + rows[:, None].to(tl.int64) * width + columns[None, :], activated, mask=inside)

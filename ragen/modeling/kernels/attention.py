@@ -9,15 +9,11 @@ import torch
 import triton
 import triton.language as tl
 from torch import Tensor
-from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 from ragen.modeling.kernels.norm import normed
-from ragen.modeling.kernels.products import can_start_early, early_launch
 from ragen.modeling.kernels.rotary import rotated
 from ragen.modeling.kernels.session import LOG2E, PAGE, POSITION_COLUMN, TABLE_COLUMN
 
-MOST_SPLITS = 8
-"""Parts of a session's tokens in decode attention at most; the last program joins them all at once."""
 BLOCK = 8
 """Query tokens of one program of prefill attention; new tokens of a session are padded to a multiple."""
 
@@ -34,65 +30,35 @@ def _cells(address, dtype: tl.constexpr):
     return tl.multiple_of(address.to(tl.pointer_type(dtype)), 16)
 
 
-@triton.jit
-def _attended(q, k, v, is_live, top, totals, sums, scale):
-    """Largest score, weights and weighted values so far, with one more tile of keys and values."""
-    scores = tl.where(is_live[None, :], tl.dot(q, tl.trans(k)) * scale, -1e30)
-    new_top = tl.maximum(top, tl.max(scores, axis=1))
-    weights = tl.exp2(scores - new_top[:, None])
-    shrink = tl.exp2(top - new_top)
-    return new_top, totals * shrink[:, None] + weights, sums * shrink[:, None] + tl.dot(weights.to(v.dtype), v)
-
-
-@triton.jit
+@triton.jit(do_not_specialize=["num_splits"])
 def _decode_attention(
     qkv, out, slots, state, cos_table, sin_table, q_gain, k_gain, partial, stats, counters,
-    layer_offset, stride, scale, eps,
-    HEADS: tl.constexpr, KV_HEADS: tl.constexpr, DIM: tl.constexpr, PAGE: tl.constexpr, SPLITS: tl.constexpr,
-    HAS_NORM: tl.constexpr, ROWS: tl.constexpr, TILE: tl.constexpr, STAGES: tl.constexpr, IS_EARLY: tl.constexpr,
+    layer_offset, stride, num_splits, scale, eps,
+    HEADS: tl.constexpr, KV_HEADS: tl.constexpr, DIM: tl.constexpr, PAGE: tl.constexpr, IS_SPLIT: tl.constexpr,
+    HAS_NORM: tl.constexpr, ROWS: tl.constexpr, TILE: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
-    """One session and kv head, or one of SPLITS parts of its tokens; the first part also takes the new token.
+    """One session and kv head, or one of `num_splits` parts of its tokens; the first part also takes the new token.
 
     Rotates queries and the new key, writes the new key and value into the cache and attends. The program that comes
-    last joins the parts, always in the same order. With IS_EARLY a program reads its first tile of the cache before
-    the kernel ahead has ended (kernels/products.py).
+    last joins the parts, always in the same order.
     """
-    if IS_EARLY:
-        gdc_launch_dependents()
     row, head, split = tl.program_id(0), tl.program_id(1), tl.program_id(2)
     slot = tl.load(slots + row).to(tl.int64)
-    own_state = state + tl.maximum(slot, 0) * stride
+    if slot < 0:
+        return
     GROUP: tl.constexpr = HEADS // KV_HEADS
     dtype = qkv.dtype.element_ty
     BYTES: tl.constexpr = dtype.primitive_bitwidth // 8
-    position = tl.load(own_state + POSITION_COLUMN)
-    member, column, token = tl.arange(0, ROWS), tl.arange(0, DIM), tl.arange(0, TILE)
-    k_offset = layer_offset + head * PAGE * DIM * BYTES
-    v_offset = k_offset + KV_HEADS * PAGE * DIM * BYTES
-    within = token[:, None] * DIM + column[None, :]
-
-    # Cached tokens of this part: [first, end) tiles
-    num_tiles = tl.where(slot < 0, 0, (position + TILE - 1) // TILE)
-    share = tl.maximum((num_tiles + SPLITS - 1) // SPLITS, 1)
-    num_parts = tl.maximum((num_tiles + share - 1) // share, 1)
-    first, end = split * share, tl.minimum((split + 1) * share, num_tiles)
-    cos = tl.load(cos_table + position * (DIM // 2) + column % (DIM // 2)).to(tl.float32)
-    sin = tl.load(sin_table + position * (DIM // 2) + column % (DIM // 2)).to(tl.float32)
-    if IS_EARLY:
-        page = tl.load(own_state + TABLE_COLUMN + first * TILE // PAGE, mask=first < end, other=0)
-        address = page + (first * TILE % PAGE) * DIM * BYTES
-        is_live = first * TILE + token < tl.where(first < end, position, 0)
-        k_first = tl.load(_cells(address + k_offset, dtype) + within, mask=is_live[:, None], other=0.0)
-        v_first = tl.load(_cells(address + v_offset, dtype) + within, mask=is_live[:, None], other=0.0)
-        gdc_wait()
-    if (slot < 0) | (split >= num_parts):
-        return
+    position = tl.load(state + slot * stride + POSITION_COLUMN)
 
     # Queries and the new key, rotated
+    member, column, token = tl.arange(0, ROWS), tl.arange(0, DIM), tl.arange(0, TILE)
     other = (column + DIM // 2) % DIM
     sign = tl.where(column < DIM // 2, -1.0, 1.0)
     is_head = (member < GROUP)[:, None]
     source = qkv + row.to(tl.int64) * (HEADS + 2 * KV_HEADS) * DIM
+    cos = tl.load(cos_table + position * (DIM // 2) + column % (DIM // 2)).to(tl.float32)
+    sin = tl.load(sin_table + position * (DIM // 2) + column % (DIM // 2)).to(tl.float32)
     q_rows = source + (head * GROUP + member)[:, None] * DIM
     q = tl.load(q_rows + column[None, :], mask=is_head, other=0.0)
     q_other = tl.load(q_rows + other[None, :], mask=is_head, other=0.0)
@@ -111,6 +77,10 @@ def _decode_attention(
     k_new = rotated(k_new, k_other, cos, sin, sign).to(dtype)
     v_new = tl.load(source + (HEADS + KV_HEADS + head) * DIM + column)
 
+    # Cached tokens of this part
+    k_offset = layer_offset + head * PAGE * DIM * BYTES
+    v_offset = k_offset + KV_HEADS * PAGE * DIM * BYTES
+    within = token[:, None] * DIM + column[None, :]
     if split == 0:
         address = _page_of(state, slot, stride, position, PAGE) + (position % PAGE) * DIM * BYTES
         tl.store(_cells(address + k_offset, dtype) + column, k_new)
@@ -122,41 +92,48 @@ def _decode_attention(
         top = tl.full([ROWS], -1e30, tl.float32)
         totals = tl.zeros([ROWS, TILE], tl.float32)
         sums = tl.zeros([ROWS, DIM], tl.float32)
-    if IS_EARLY:
-        if first < end:
-            top, totals, sums = _attended(q, k_first, v_first, is_live, top, totals, sums, scale)
-        first += 1
-    for tile in tl.range(first, end, num_stages=STAGES):
+    num_tiles = (position + TILE - 1) // TILE
+    share = (num_tiles + num_splits - 1) // num_splits
+    for tile in tl.range(split * share, tl.minimum((split + 1) * share, num_tiles), num_stages=STAGES):
         address = _page_of(state, slot, stride, tile * TILE, PAGE) + (tile * TILE % PAGE) * DIM * BYTES
-        is_token = tile * TILE + token < position
-        k = tl.load(_cells(address + k_offset, dtype) + within, mask=is_token[:, None], other=0.0)
-        v = tl.load(_cells(address + v_offset, dtype) + within, mask=is_token[:, None], other=0.0)
-        top, totals, sums = _attended(q, k, v, is_token, top, totals, sums, scale)
+        is_live = tile * TILE + token < position
+        k = tl.load(_cells(address + k_offset, dtype) + within, mask=is_live[:, None], other=0.0)
+        v = tl.load(_cells(address + v_offset, dtype) + within, mask=is_live[:, None], other=0.0)
+        scores = tl.dot(q, tl.trans(k)) * scale
+        scores = tl.where(is_live[None, :], scores, -1e30)
+        new_top = tl.maximum(top, tl.max(scores, axis=1))
+        weights = tl.exp2(scores - new_top[:, None])
+        shrink = tl.exp2(top - new_top)
+        totals = totals * shrink[:, None] + weights
+        sums = sums * shrink[:, None] + tl.dot(weights.to(dtype), v)
+        top = new_top
     total = tl.sum(totals, axis=1)
 
     target = out + row.to(tl.int64) * HEADS * DIM + (head * GROUP + member)[:, None] * DIM + column[None, :]
-    if SPLITS == 1 or num_parts == 1:
+    if not IS_SPLIT:
         tl.store(target, (sums / total[:, None]).to(dtype), mask=is_head)
     else:
-        index = (row * KV_HEADS + head) * SPLITS
+        index = (row * KV_HEADS + head) * num_splits
         cell = member[:, None] * DIM + column[None, :]
-        tl.store(partial + (index + split).to(tl.int64) * ROWS * DIM + cell, sums, mask=is_head)
+        tl.store(partial + (index + split).to(tl.int64) * ROWS * DIM + cell, sums)
         tl.store(stats + (index + split) * 2 * ROWS + member, top)
         tl.store(stats + (index + split) * 2 * ROWS + ROWS + member, total)
         tl.debug_barrier()  # every thread's part is written before the count says so
         counter = counters + row * KV_HEADS + head
-        if tl.atomic_add(counter, 1, sem="acq_rel") == num_parts - 1:
+        if tl.atomic_add(counter, 1, sem="acq_rel") == num_splits - 1:
             tl.store(counter, 0)  # for the next launch
-            part = tl.arange(0, SPLITS)
-            is_part = (part < num_parts)[:, None]
-            lines = stats + (index + part)[:, None] * 2 * ROWS + member[None, :]
-            tops = tl.load(lines, mask=is_part, other=-1e30, cache_modifier=".cg")
-            parts_total = tl.load(lines + ROWS, mask=is_part, other=0.0, cache_modifier=".cg")
-            blocks = partial + (index + part).to(tl.int64)[:, None, None] * ROWS * DIM + cell[None, :, :]
-            parts = tl.load(blocks, mask=is_part[:, :, None] & is_head[None, :, :], other=0.0, cache_modifier=".cg")
-            shrink = tl.exp2(tops - tl.max(tops, axis=0)[None, :])
-            joined = tl.sum(parts * shrink[:, :, None], axis=0) / tl.sum(parts_total * shrink, axis=0)[:, None]
-            tl.store(target, joined.to(dtype), mask=is_head)
+            top = tl.full([ROWS], -1e30, tl.float32)
+            total = tl.zeros([ROWS], tl.float32)
+            sums = tl.zeros([ROWS, DIM], tl.float32)
+            for part in range(num_splits):
+                part_top = tl.load(stats + (index + part) * 2 * ROWS + member, cache_modifier=".cg")
+                part_total = tl.load(stats + (index + part) * 2 * ROWS + ROWS + member, cache_modifier=".cg")
+                part_sums = tl.load(partial + (index + part).to(tl.int64) * ROWS * DIM + cell, cache_modifier=".cg")
+                new_top = tl.maximum(top, part_top)
+                total = total * tl.exp2(top - new_top) + part_total * tl.exp2(part_top - new_top)
+                sums = sums * tl.exp2(top - new_top)[:, None] + part_sums * tl.exp2(part_top - new_top)[:, None]
+                top = new_top
+            tl.store(target, (sums / total[:, None]).to(dtype), mask=is_head)
 
 
 @triton.jit
@@ -253,11 +230,6 @@ def _prefill_attention(
     tl.store(out + line[:, None] + column[None, :], (sums / total[:, None]).to(dtype), mask=is_query[:, None])
 
 
-def tile_and_warps(rows: int) -> tuple[int, int]:
-    """Tokens that a program of decode attention takes at a time, and its warps; tried on an H200."""
-    return (PAGE, 4) if rows < 256 else (16, 1)  # many programs hide each other's waits
-
-
 class PagedAttention:
     """Attention of one model's layers over the pages of the cache."""
 
@@ -285,25 +257,22 @@ class PagedAttention:
         self.partial = torch.empty(cells * head_dim, dtype=torch.float32, device=device)
         self.stats = torch.empty(2 * cells, dtype=torch.float32, device=device)
         self.counters = torch.zeros(max_rows * num_kv_heads, dtype=torch.int32, device=device)
-        self.is_early = can_start_early(device)
 
     def num_splits(self, rows: int) -> int:
         """Parts a session's tokens are split into: enough programs for 132 multiprocessors, few enough to join."""
-        return min(MOST_SPLITS, triton.next_power_of_2(max(1, 400 // (rows * self.kv_heads))))
+        return min(32, triton.next_power_of_2(max(1, 400 // (rows * self.kv_heads))))
 
     def decode(self, layer: int, qkv: Tensor, gains: tuple[Tensor, Tensor] | None, slots: Tensor, state: Tensor):
         """[rows, (heads + 2 kv heads) * dim] of the last tokens -> [rows, heads * dim]; the cache grows by a token."""
         rows, splits = len(slots), self.num_splits(len(slots))
-        is_early = self.is_early and splits == MOST_SPLITS
         out = qkv.new_empty(rows, self.heads * self.dim)
         q_gain, k_gain = gains or (self.cos, self.cos)
-        tile, warps = tile_and_warps(rows)
+        tile, warps = (PAGE, 4) if rows < 256 else (16, 1)  # many programs hide each other's waits; tried on an H200
         _decode_attention[(rows, self.kv_heads, splits)](
             qkv, out, slots, state, self.cos, self.sin, q_gain, k_gain, self.partial, self.stats, self.counters,
-            layer * self.layer_bytes, state.stride(0), self.scale, self.eps,
-            HEADS=self.heads, KV_HEADS=self.kv_heads, DIM=self.dim, PAGE=PAGE, SPLITS=splits,
-            HAS_NORM=gains is not None, ROWS=self.decode_rows, TILE=tile, STAGES=5, IS_EARLY=is_early, num_warps=warps,
-            **early_launch(is_early),
+            layer * self.layer_bytes, state.stride(0), splits, self.scale, self.eps,
+            HEADS=self.heads, KV_HEADS=self.kv_heads, DIM=self.dim, PAGE=PAGE, IS_SPLIT=splits > 1,
+            HAS_NORM=gains is not None, ROWS=self.decode_rows, TILE=tile, STAGES=5, num_warps=warps,
         )  # fmt: skip
         return out
 

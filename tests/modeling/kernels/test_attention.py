@@ -5,7 +5,6 @@ import torch
 
 from tests.modeling.kernels.interpreter import CPU_ONLY  # isort: skip  # chooses it
 
-from ragen.modeling.kernels import attention as module
 from ragen.modeling.kernels import session
 from ragen.modeling.kernels.attention import PagedAttention
 
@@ -37,38 +36,3 @@ def test_attention_of_large_batches_equals_that_of_small_ones():
     slots[: len(positions)] = torch.arange(len(positions))
     many = attention.decode(0, torch.cat([qkv, torch.zeros(253, qkv.shape[1])]), None, slots, state)
     torch.testing.assert_close(many[: len(positions)], few, rtol=1e-4, atol=1e-5)
-
-
-def test_a_first_tile_that_is_read_ahead_gives_the_same_bits(monkeypatch):
-    for name in ("gdc_wait", "gdc_launch_dependents"):  # the interpreter knows no instructions of a GPU
-        monkeypatch.setattr(module, name, lambda **_: None)
-    heads, kv_heads, dim, positions = 6, 2, 32, [0, 1, 64, 600]
-    angles = torch.rand(1024, dim // 2, generator=torch.Generator().manual_seed(0)) * 6
-    attention = PagedAttention(
-        num_heads=heads,
-        num_kv_heads=kv_heads,
-        head_dim=dim,
-        scale=dim**-0.5,
-        eps=1e-6,
-        cos=angles.cos(),
-        sin=angles.sin(),
-        max_rows=5,
-    )
-    memory = torch.full((10 * len(positions), attention.layer_bytes // 4), float("nan"))
-    keys = memory.view(len(positions), 10, 2 * kv_heads, session.PAGE, dim)
-    for own, position in zip(keys, positions, strict=True):
-        for page in range(10):
-            live = own[page, :, : max(position - page * session.PAGE, 0)]
-            live.copy_(torch.randn(live.shape, generator=torch.Generator().manual_seed(page)))
-    state = torch.zeros(len(positions), session.HEADER + 10, dtype=torch.int64)
-    state[:, session.POSITION] = torch.tensor(positions)
-    state[:, session.HEADER :] = torch.tensor([page.data_ptr() for page in memory]).view(-1, 10)
-    slots = torch.tensor([3, -1, 0, 2, 1])
-    qkv = torch.randn(5, (heads + 2 * kv_heads) * dim, generator=torch.Generator().manual_seed(1))
-    late = attention.decode(0, qkv, None, slots, state)
-    attention.is_early = True
-    early = attention.decode(0, qkv, None, slots, state)
-    live = slots >= 0
-    assert torch.equal(early[live], late[live])
-    assert early[live].isfinite().all()
-    assert not attention.counters.any()
