@@ -21,6 +21,7 @@ from ragen.llm_agent.build import agent_with
 from ragen.modeling.fused_layers import unfused_reason
 from ragen.modeling.load import default_device, load_model, load_tokenizer, load_value_model
 from ragen.modeling.lora import add_adapter, has_adapter, load_adapter
+from ragen.modeling.self_test import check_trainable
 from ragen.modeling.team import SOLO, Team
 from ragen.seeding import fixed_hash
 from ragen.tracking.crash_watch import CrashWatch
@@ -201,6 +202,7 @@ def load_trained(
     model = prepare(config, load(source, device=device), is_critic=role == "critic")
     if checkpoint is not None and has_adapter(model):
         load_adapter(model, checkpoint / role)
+    check_trainable(model)
     return model
 
 
