@@ -12,6 +12,7 @@ from ragen.engine.base import Engine, ModelSource
 from ragen.engine.graph.fused import unsupported_reason
 from ragen.engine.native.engine import NativeEngine
 from ragen.engine.native.self_test import check_decoding
+from ragen.modeling.families import family_of
 from ragen.modeling.load import load_model
 
 
@@ -27,7 +28,7 @@ def build(rollout: RolloutConfig, source: ModelSource) -> Engine:
         max_model_len=rollout.max_model_len,
         max_num_batched_tokens=rollout.max_num_batched_tokens,
     )
-    if isinstance(engine, NativeEngine):  # the graph engine runs families that were checked
+    if not family_of(model.config).has_graph_decoder:  # those are checked, with both engines
         check_decoding(model, is_trained=source.policy is not None)
     return engine
 
