@@ -18,9 +18,11 @@ from ragen.learners.actor import Actor
 from ragen.learners.critic import Critic
 from ragen.learners.reference import Reference
 from ragen.llm_agent.build import agent_with
+from ragen.modeling.families import family_of
 from ragen.modeling.fused_layers import unfused_reason
 from ragen.modeling.load import default_device, load_model, load_tokenizer, load_value_model
 from ragen.modeling.lora import add_adapter, has_adapter, load_adapter
+from ragen.modeling.self_test import check_trainable
 from ragen.modeling.team import SOLO, Team
 from ragen.seeding import fixed_hash
 from ragen.tracking.crash_watch import CrashWatch
@@ -201,6 +203,8 @@ def load_trained(
     model = prepare(config, load(source, device=device), is_critic=role == "critic")
     if checkpoint is not None and has_adapter(model):
         load_adapter(model, checkpoint / role)
+    if not family_of(model.config).has_fused_training:  # those are checked, on a CPU and on a GPU
+        check_trainable(model)
     return model
 
 

@@ -12,6 +12,8 @@ from transformers import (
     AutoModelForCausalLM,
     Gemma2Config,
     Gemma3TextConfig,
+    GPTJConfig,
+    Lfm2Config,
     LlamaConfig,
     MistralConfig,
     Phi3Config,
@@ -83,10 +85,22 @@ FOLDERS = {
     ),
 }
 
+REFUSED = {
+    "lfm2": FolderFamily(
+        template="qwen2.5", config=lambda **ids: Lfm2Config(**SHAPE, layer_types=["conv", "full_attention"], **ids)
+    ),
+    "gptj": FolderFamily(
+        template="qwen2.5",
+        config=lambda **ids: GPTJConfig(n_embd=32, n_layer=2, n_head=4, n_positions=2048, rotary_dim=4, **ids),
+    ),
+}
+"""Families whose tokens meet elsewhere than in our attention."""
+
 
 def write_folder(name: str, folder: Path) -> Path:
     """A Hugging Face directory of a family, as `save_pretrained` writes it."""
-    family, tokenizer = FOLDERS[name], family_tokenizer(FOLDERS[name].template)
+    family = (FOLDERS | REFUSED)[name]
+    tokenizer = family_tokenizer(family.template)
     pad = tokenizer.convert_tokens_to_ids(family.pad) if family.pad else 0
     torch.manual_seed(0)
     config = family.config(

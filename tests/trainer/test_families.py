@@ -21,7 +21,8 @@ from ragen.models.resolve import resolve_model
 from ragen.trainer.build import build_trainer
 from ragen.types import Sample
 from tests.models.gguf_bytes import write_gguf
-from tests.trainer.family_folders import FOLDERS, WINDOW, write_folder
+from tests.sft.supervised import SMALL as SFT
+from tests.trainer.family_folders import FOLDERS, REFUSED, WINDOW, write_folder
 from tests.trainer.runs import LAKE, Run, small_config, train
 
 ONE_STEP = (
@@ -159,6 +160,26 @@ def test_what_is_done_otherwise_than_the_template_would_is_said_once(tmp_path: P
     said = [line for line in capsys.readouterr().out.splitlines() if "chat template" in line]
     assert len(said) == len(expected)
     assert all(part in line for part, line in zip(expected, said, strict=True))
+
+
+@pytest.mark.parametrize("command", ["train", "sft", "eval"])
+@pytest.mark.parametrize("name", REFUSED)
+def test_a_family_that_would_be_computed_wrongly_is_refused_before_anything_else(
+    tmp_path: Path, monkeypatch, capsys, name: str, command: str
+):
+    monkeypatch.chdir(tmp_path)
+    folder = write_folder(name, tmp_path / "model")
+    length = "actor_rollout_ref.rollout.max_model_len=2048"
+    words = {
+        "train": ["--config-name", "quickstart", f"model_path={folder}", length],
+        "sft": [*SFT, f"model_path={folder}", length, f"sft.output_dir={tmp_path}/sft"],
+        "eval": [str(folder), length, "es_manager.val.env_configs.tags=[CoordFrozenLake]"],
+    }
+    assert main([command, *words[command]]) == 1
+    said = capsys.readouterr().err
+    reason = "custom attention" if (name, command) == ("gptj", "eval") else "its tokens meet outside of the attention"
+    assert reason in said and "rollout.name=vllm" in said
+    assert not list(tmp_path.rglob("metrics.jsonl"))
 
 
 @pytest.mark.parametrize("family", ["qwen2", "llama"])

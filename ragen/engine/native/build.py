@@ -11,12 +11,14 @@ from ragen.config.actor_rollout_ref import RolloutConfig
 from ragen.engine.base import Engine, ModelSource
 from ragen.engine.graph.fused import unsupported_reason
 from ragen.engine.native.engine import NativeEngine
+from ragen.engine.native.self_test import check_decoding
+from ragen.modeling.families import family_of
 from ragen.modeling.load import load_model
 
 
 def build(rollout: RolloutConfig, source: ModelSource) -> Engine:
     model = load_model(source.path, device=source.device) if source.policy is None else source.policy
-    return native_engine(
+    engine = native_engine(
         model,
         source.tokenizer,
         enforce_eager=rollout.enforce_eager,
@@ -26,6 +28,9 @@ def build(rollout: RolloutConfig, source: ModelSource) -> Engine:
         max_model_len=rollout.max_model_len,
         max_num_batched_tokens=rollout.max_num_batched_tokens,
     )
+    if not family_of(model.config).has_graph_decoder:  # those are checked, with both engines
+        check_decoding(model, is_trained=source.policy is not None)
+    return engine
 
 
 def native_engine(

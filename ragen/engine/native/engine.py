@@ -129,14 +129,14 @@ class NativeEngine(SessionEngine):
                     positions[i, first - left :] = torch.arange(start + first - offset, start + right - offset)
             num_keys = max(start + len(tokens) - (width - right) for start, tokens in zip(starts, new, strict=True))
             step = Step(rows=rows, positions=positions.to(self.device), num_keys=max(num_keys, 1))
-            logits = self._forward(ids.to(self.device), step)
+            logits = self.forward(ids.to(self.device), step)
         for session, tokens in zip(batch, new, strict=True):
             session.cached += tokens
             self.num_prefilled += len(tokens)
         assert logits is not None
         return logits
 
-    def _forward(self, ids: Tensor, step: Step) -> Tensor:
+    def forward(self, ids: Tensor, step: Step) -> Tensor:
         """Logits after the last token of each batch entry, [batch, vocab]."""
         # Padding tokens get position 0: they are never read, but their position must be a legal one.
         position_ids = step.positions.masked_fill(step.positions == self.cache.scratch, 0)
@@ -163,7 +163,7 @@ class NativeEngine(SessionEngine):
         positions = np.array([len(session.cached) if session.reply else self.cache.scratch for session in self.live])
         num_keys = int(positions[batch.is_open].max()) + 1
         step = Step(rows=None, positions=torch.from_numpy(positions)[:, None].to(self.device), num_keys=num_keys)
-        logits = self._forward(torch.from_numpy(ids)[:, None].to(self.device), step)
+        logits = self.forward(torch.from_numpy(ids)[:, None].to(self.device), step)
         for session, token in zip(batch.sessions, ids[batch.is_open].tolist(), strict=True):
             session.cached.append(token)
         if batch.open_rows is not None:

@@ -7,7 +7,7 @@ windows and soft caps arrive as arguments.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
@@ -17,6 +17,8 @@ from transformers import AttentionInterface
 from ragen.errors import EngineError
 
 State = TypeVar("State")
+MASKS = ("position_bias", "block_indices")
+"""Arguments by which some families say what a query may look at, beside windows."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -47,6 +49,22 @@ class Heads:
         return self.query.shape[1] != self.key.shape[1]
 
 
+@contextmanager
+def _switched(config: Any, name: str) -> Iterator[str]:
+    """Within: models of this config call the attention of that name; yields the one before."""
+    # A private attribute of transformers; nothing else touches it.
+    before, config._attn_implementation_internal = config._attn_implementation_internal, name
+    try:
+        yield before
+    finally:
+        config._attn_implementation_internal = before
+
+
+def plain_attention(config: Any) -> AbstractContextManager[str]:
+    """Within: models of this config compute attention as their family wrote it down, with windows and soft caps."""
+    return _switched(config, "eager")
+
+
 class Attention(Generic[State]):
     """An attention function that is registered by name; the state says what it works on in the current pass."""
 
@@ -65,13 +83,12 @@ class Attention(Generic[State]):
     @contextmanager
     def serving(self, config: Any, state: State) -> Iterator[str]:
         """Within: models of this config call this function; yields the name of the one they called before."""
-        # A private attribute of transformers; nothing else touches it.
-        before, config._attn_implementation_internal = config._attn_implementation_internal, self.name
         outer, self._state = self._state, state
         try:
-            yield before
+            with _switched(config, self.name) as before:
+                yield before
         finally:
-            config._attn_implementation_internal, self._state = before, outer
+            self._state = outer
 
     def _call(
         self,
@@ -89,6 +106,12 @@ class Attention(Generic[State]):
         if kwargs.get("s_aux") is not None:
             raise EngineError(
                 "Models with attention sinks are not supported; rollout.name=vllm can play them, but not train them."
+            )
+        own = {"attention_mask": attention_mask} | {name: kwargs.get(name) for name in MASKS}
+        if given := [name for name, tensor in own.items() if tensor is not None]:
+            raise EngineError(
+                f"The attention of {type(module).__name__} takes {' and '.join(given)} of its own, which ours would "
+                "ignore. Use another model; rollout.name=vllm may play this one, but not train it."
             )
         heads = Heads(
             query=query,

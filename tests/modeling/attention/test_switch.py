@@ -7,7 +7,7 @@ import torch
 from transformers import AttentionInterface
 
 from ragen.errors import EngineError
-from ragen.modeling.attention.switch import Attention, Heads
+from ragen.modeling.attention.switch import Attention, Heads, plain_attention
 
 SEEN: list[tuple[Heads, str]] = []
 
@@ -54,3 +54,20 @@ def test_attention_sinks_are_refused():
         NOTED.serving(SimpleNamespace(_attn_implementation_internal="sdpa"), "a pass"),
     ):
         call(module(0), *HEADS, None, s_aux=torch.zeros(2))
+
+
+@pytest.mark.parametrize("name", ["attention_mask", "position_bias", "block_indices"])
+def test_what_a_family_says_beside_windows_is_refused(name):
+    call, given = AttentionInterface()[NOTED.name], {"attention_mask": None} | {name: torch.zeros(2)}
+    with (
+        pytest.raises(EngineError, match=f"SimpleNamespace takes {name} of its own"),
+        NOTED.serving(SimpleNamespace(_attn_implementation_internal="sdpa"), "a pass"),
+    ):
+        call(module(0), *HEADS, **given)
+
+
+def test_plain_attention_is_that_of_the_family():
+    config = SimpleNamespace(_attn_implementation_internal="sdpa")
+    with plain_attention(config):
+        assert config._attn_implementation_internal == "eager"
+    assert config._attn_implementation_internal == "sdpa"
