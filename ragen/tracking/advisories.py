@@ -48,6 +48,10 @@ MISMATCH, LARGE_MISMATCH = 0.02, 0.1
 0.01 are usual."""
 CUT_SHARE = 0.1
 """Share of replies or episodes that a limit may cut."""
+ONE_ACTION, MORE_ACTIONS = 1.1, 1.2
+"""Actions of a turn up to which it has one, and from which it had more."""
+OUT_OF_TURNS_SHARE = 0.5
+"""From this share of the episodes on, turns are what they have too few of."""
 FULL_MEMORY = 0.95
 STALLED_S, STALLED_STEPS = 600.0, 5.0
 """A run that wrote nothing for so many seconds, and for so many of its steps, is stalled."""
@@ -128,6 +132,20 @@ class Health:
         found = [(int(row["step"]), mean_success(row, self.levels)) for row in self.rows]
         return [(step, success) for step, success in found if success is not None]
 
+    @property
+    def num_episodes(self) -> int | None:
+        """Of a training rollout."""
+        groups, size = (self.config.get(f"es_manager.train.{key}") for key in ("env_groups", "group_size"))
+        return groups * size if isinstance(groups, int) and isinstance(size, int) else None
+
+    @property
+    def hold(self) -> str:
+        """How the policy is held closer to the reference than it is."""
+        if not self.config.get("actor_rollout_ref.actor.use_kl_loss"):
+            return "add a KL loss (actor_rollout_ref.actor.use_kl_loss=True)"
+        coefficient = self.config.get("actor_rollout_ref.actor.kl_loss_coef")
+        return f"raise actor_rollout_ref.actor.kl_loss_coef ({coefficient} now)"
+
     def advisory(
         self, rule: str, severity: Severity, certainty: float, evidence: str, remedy: str, *metrics: str
     ) -> Advisory:
@@ -204,8 +222,8 @@ def template_collapse(run: Health) -> Advisory | None:
             "alarm",
             0.9 if is_gone and is_guess else 0.6,
             evidence,
-            "Keep groups whose rewards vary (rollout_filter_value=0.9), hold the policy at the reference "
-            "(actor.use_kl_loss=True), or go back to a checkpoint from before.",
+            f"Keep groups whose rewards vary (rollout_filter_value=0.9), {run.hold}, or go back to a checkpoint from "
+            "before.",
             names.collapse(turns, "mi_estimate"),
             names.collapse(turns, "retrieval_accuracy"),
         )
@@ -223,12 +241,43 @@ def entropy_collapse(run: Health) -> Advisory | None:
             return None
         solved = run.of_tags(names.SUCCESS) >= 0.9
         evidence = f"The entropy of a token fell from {before:.2f} to {now:.3f} nats."
+        is_divided = run.config.get("algorithm.norm_adv_by_std_in_grpo", True)
+        division = ", do not divide by the deviation of a group (algorithm.norm_adv_by_std_in_grpo=False)"
         remedy = (
-            "That ends learning by trial: lower actor_rollout_ref.actor.optim.lr, add a KL loss, do not divide by the "
-            "deviation of a group (algorithm.norm_adv_by_std_in_grpo=False), or raise entropy_coeff."
+            f"That ends learning by trial: lower actor_rollout_ref.actor.optim.lr, {run.hold}"
+            f"{division if is_divided else ''}, or raise entropy_coeff a little."
         )
         return run.advisory("entropy collapse", "tip" if solved else "warning", 0.8, evidence, remedy, name)
     return None
+
+
+def few_actions(run: Health) -> Advisory | None:
+    """One action a turn is left, and turns run out: a cost of actions was learned before the task."""
+    num_episodes, most = run.num_episodes, run.config.get("agent_proxy.max_turn")
+    if not num_episodes or len(run.training) < 2 * WINDOW:
+        return None
+
+    def actions_of_a_turn(rows: Sequence[Mapping[str, Any]]) -> float:
+        actions, turns = (
+            sum(value for row in rows for value in names.by_tag(row, names.TRAIN, metric).values())
+            for metric in ("num_actions", "num_turns")
+        )
+        return actions / turns if turns else 0.0
+
+    before, now = actions_of_a_turn(run.training[:WINDOW]), actions_of_a_turn(run.recent)
+    name = names.join(names.TRAIN, names.TRUNCATION, "turn_cap")
+    share = (run.mean(name) or 0.0) / num_episodes
+    if before < MORE_ACTIONS or now > ONE_ACTION or share < OUT_OF_TURNS_SHARE:
+        return None
+    evidence = (
+        f"A turn has {now:.1f} actions, at first {before:.1f}, and {share:.0%} of the episodes end because they are "
+        f"out of turns (agent_proxy.max_turn={most})."
+    )
+    remedy = (
+        "Where each action costs something, fewer of them are learned before the task is: raise agent_proxy.max_turn, "
+        "take the cost out of the reward (es_manager.reward_function), or begin with easier levels or `ragen sft`."
+    )
+    return run.advisory("few actions", "warning", 0.7, evidence, remedy, name)
 
 
 def critic_useless(run: Health) -> Advisory | None:
@@ -259,10 +308,9 @@ def mismatch(run: Health) -> Advisory | None:
 
 def truncation(run: Health) -> Advisory | None:
     """A limit cuts many replies or episodes."""
-    groups, size = (run.config.get(f"es_manager.train.{key}") for key in ("env_groups", "group_size"))
-    if not run.recent or not isinstance(groups, int) or not isinstance(size, int):
+    episodes = run.num_episodes
+    if not run.recent or episodes is None:
         return None
-    episodes = groups * size
     turns = episodes * max(1.0, run.of_tags("num_turns"))
     cuts = {
         "reply_length": (turns, "replies are cut by actor_rollout_ref.rollout.response_length"),
@@ -336,6 +384,7 @@ RULES: tuple[Callable[[Health], Advisory | None], ...] = (
     no_variance,
     template_collapse,
     entropy_collapse,
+    few_actions,
     critic_useless,
     mismatch,
     truncation,

@@ -121,6 +121,13 @@ def equal_replies(episodes: Sequence[Episode]) -> list[Pick]:
     return [Pick(group.episodes[0], why(group), is_group=True) for group in groups[:MOST]]
 
 
+def out_of_turns(episodes: Sequence[Episode]) -> list[Pick]:
+    """Episodes that ended with their last turn, those with fewest actions first."""
+    found = [each for each in episodes if each.status is Status.OUT_OF_TURNS]
+    shortest = sorted(found, key=lambda each: each.num_actions)[:MOST]
+    return [Pick(each, f"{each.num_actions} actions in {len(each.turns)} turns, and none is left") for each in shortest]
+
+
 def largest_advantages(episodes: Sequence[Episode]) -> list[Pick]:
     """The replies that surprised the critic most, above and below its value."""
     found = [(value, each) for each in episodes for turn in each.turns for value in turn.advantages]
@@ -203,6 +210,7 @@ CHOICES: dict[str, Callable[[Sequence[Episode]], list[Pick]]] = {
     "no variance": equal_groups,
     "template collapse": equal_thoughts,
     "entropy collapse": equal_replies,
+    "few actions": out_of_turns,
     "critic useless": largest_advantages,
     "mismatch": least_likely,
     "truncation": cut_short,

@@ -1,6 +1,7 @@
 """Every rule meets a run that has what it looks for, and one that has not."""
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -53,12 +54,15 @@ def run(start: dict[str, Any] | None = None, end: dict[str, Any] | None = None, 
 
 SILENT = {"train/A/manager_invalid_action": 0.4, "incentive/valid_minus_invalid": -0.2}
 TEMPLATE = {f"{COLLAPSE}/mi_estimate": 0.01, f"{COLLAPSE}/retrieval_accuracy": 0.13}
+MANY = {"train/A/num_actions": 3.0}
+FEW = {"train/A/num_actions": 2.0, "train/truncation/turn_cap": 100.0}
 BAD = {
     "silence pays": [run(end=SILENT), run(end={"train/A/manager_invalid_action": 0.95})],
     "all fail": [run(end={"train/A/success": 0.0})],
     "no variance": [run(end={"rollout/in_group_reward_std": 0.05}), run(end={"rollout/in_group_reward_std": 0.0})],
     "template collapse": [run(end=TEMPLATE), run(end={f"{COLLAPSE}/retrieval_accuracy": 0.13})],
     "entropy collapse": [run(end={"actor/entropy": 0.02})],
+    "few actions": [run(start=MANY, end=FEW)],
     "critic useless": [run(end={"critic/vf_explained_var": -0.1})],
     "mismatch": [run(end={"rollout/logprob_mismatch_mean": 0.05}), run(end={"rollout/logprob_mismatch_mean": 0.2})],
     "truncation": [run(end={"train/truncation/reply_length": 60.0}), run(end={"train/truncation/context": 30.0})],
@@ -73,6 +77,11 @@ FINE = {
     "no variance": [run(start={"rollout/in_group_reward_std": 0.1}, end={"rollout/in_group_reward_std": 0.05})],
     "template collapse": [run(end={f"{COLLAPSE}/mi_estimate": 0.3}), run(start=TEMPLATE, end=TEMPLATE)],
     "entropy collapse": [run(start={"actor/entropy": 0.09}, end={"actor/entropy": 0.05})],
+    "few actions": [
+        run(start=MANY, end=FEW | {"train/truncation/turn_cap": 20.0}),
+        run(start=MANY, end=FEW | {"train/A/num_actions": 2.6}),
+        run(start=FEW, end=FEW),
+    ],
     "critic useless": [run(start={"critic/vf_explained_var": -0.5})],
     "mismatch": [run(start={"rollout/logprob_mismatch_mean": 0.5})],
     "truncation": [run(end={"train/truncation/reply_length": 20.0})],
@@ -119,6 +128,20 @@ def test_evidence_names_numbers_and_steps():
     assert str(found).startswith("alarm: silence pays (90% sure, steps 21 to 30). ")
     assert rules(run(end={"rollout/logprob_mismatch_mean": 0.2}))["mismatch"].severity == "alarm"
     assert rules(run(end=TEMPLATE))["template collapse"].certainty == 0.9
+
+
+def test_a_remedy_does_not_name_what_is_done_already():
+    collapsed = run(end={"actor/entropy": 0.02})
+    remedy = rules(collapsed)["entropy collapse"].remedy
+    assert "actor.use_kl_loss=True" in remedy and "norm_adv_by_std_in_grpo=False" in remedy
+    done = {
+        "actor_rollout_ref.actor.use_kl_loss": True,
+        "actor_rollout_ref.actor.kl_loss_coef": 0.003,
+        "algorithm.norm_adv_by_std_in_grpo": False,
+    }
+    remedy = rules(replace(collapsed, config=CONFIG | done))["entropy collapse"].remedy
+    assert "kl_loss_coef (0.003 now)" in remedy
+    assert "use_kl_loss" not in remedy and "norm_adv_by_std" not in remedy
 
 
 def test_an_alarm_hides_tips_and_comes_first():

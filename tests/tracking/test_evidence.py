@@ -69,6 +69,17 @@ SHOWN = {
         [episode(0, 0, turn("a")), episode(0, 1, turn("b")), episode(1, 0, turn("c")), episode(1, 1, turn("c"))],
         ["group 1: 2 members began with the same reply", "group 0: 2 members began with 2 different replies"],
     ),
+    "few actions": (
+        [
+            episode(0, 0, turn(), status=SOLVED),
+            episode(0, 1, turn(executed=["go", "on"]), turn(executed=["go"]), status=Status.OUT_OF_TURNS),
+            episode(1, 0, turn(executed=["go"]), turn(executed=["go"]), status=Status.OUT_OF_TURNS),
+        ],
+        [
+            "group 1, member 0: 2 actions in 2 turns, and none is left",
+            "group 0, member 1: 3 actions in 2 turns, and none is left",
+        ],
+    ),
     "critic useless": (
         [episode(0, 0, turn(advantages=[0.5])), episode(0, 1, turn(advantages=[-2.0, 0.1])), episode(1, 0, turn())],
         ["group 0, member 0: an advantage of +0.50", "group 0, member 1: an advantage of -2.00"],
@@ -111,6 +122,7 @@ UNREMARKABLE = {
     "silence pays": [episode(0, 0, turn())],
     "all fail": [episode(0, 0, turn(), status=SOLVED)],
     "no variance": [episode(0, 0, turn(), status=SOLVED)],
+    "few actions": [episode(0, 0, turn())],
     "critic useless": [episode(0, 0, turn())],
     "truncation": [episode(0, 0, turn())],
 }
