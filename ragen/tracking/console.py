@@ -1,10 +1,11 @@
-"""What a person sees: progress bars on long work, tables at its end; quiet when nobody watches."""
+"""What a person sees: progress bars on long work, or a line now and then in a log, and tables at its end."""
 
 from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Protocol
 
@@ -12,6 +13,10 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
+
+
+PULSE_S = 30.0
+"""Seconds of long work after which a log gets a line that says how far it is."""
 
 
 class PipedConsole(Console):
@@ -31,8 +36,10 @@ class Advance(Protocol):
 
 
 @contextmanager
-def progress(title: str, total: int) -> Iterator[Advance]:
-    """A bar that counts to `total`; each call moves it by one. Nothing is drawn when the output is not a terminal."""
+def progress(
+    title: str, total: int, *, output: Console = console, clock: Callable[[], float] = time.monotonic
+) -> Iterator[Advance]:
+    """A bar that counts to `total`; each call moves it by one. Where no terminal shows it, a line every PULSE_S."""
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),
@@ -40,11 +47,18 @@ def progress(title: str, total: int) -> Iterator[Advance]:
         TimeRemainingColumn(),
         TextColumn("{task.fields[note]}"),
     )
-    with Progress(*columns, console=console, disable=not console.is_terminal, transient=True) as bar:
+    started = last_line = clock()
+    num_done = 0
+    with Progress(*columns, console=output, disable=not output.is_terminal, transient=True) as bar:
         task = bar.add_task(title, total=total, note="")
 
         def advance(note: str = "") -> None:
+            nonlocal num_done, last_line
+            num_done += 1
             bar.update(task, advance=1, note=note)
+            if not output.is_terminal and clock() - last_line >= PULSE_S:
+                last_line = clock()
+                print(f"{title}: {num_done} of {total}, {duration(last_line - started)}", file=output.file, flush=True)
 
         yield advance
 

@@ -84,6 +84,37 @@ def test_a_log_gets_one_short_line_per_step():
     ]
 
 
+def test_a_log_says_now_and_then_how_far_a_long_stage_is():
+    output, clock = a_file(), Clock()
+    tracker = a_tracker(output, clock)
+    tracker.stage("gen")
+    tracker.begin_episodes(128)
+    for _ in range(7):
+        clock.seconds += 10.0
+        tracker.end_episode()
+    tracker.log(1, {"train/A/success": 0.5})
+    tracker.begin_episodes(1)
+    tracker.end_episode()
+    assert written(output).splitlines() == [
+        "2026-11-16 09:30:05  step 0/20  now gen, 3/128 episodes, 30 s",
+        "2026-11-16 09:30:05  step 0/20  now gen, 6/128 episodes, 1 min 0 s",
+        "2026-11-16 09:30:05  step 1/20  success 0.500  70 s/step  22 min 10 s left",
+    ]
+
+
+def test_long_work_is_a_line_now_and_then_in_a_log_and_a_bar_on_a_terminal():
+    for output, lines in ((a_file(), ["playing: 2 of 5, 40 s", "playing: 4 of 5, 1 min 20 s"]), (a_terminal(), None)):
+        clock = Clock()
+        with progress("playing", 5, output=output, clock=clock) as advance:
+            for _ in range(5):
+                clock.seconds += 20.0
+                advance()
+        if lines is None:
+            assert "2 of 5" not in written(output)
+        else:
+            assert written(output).splitlines() == lines
+
+
 def test_the_longest_line_has_fewer_than_160_characters():
     output, clock = a_file(), Clock()
     tracker = a_tracker(output, clock, total_steps=999999)

@@ -1,4 +1,4 @@
-"""What a person sees of a run: a live display on a terminal, one short line per step in a log.
+"""What a person sees of a run: a live display on a terminal; in a log one short line per step, and more of long stages.
 
 Tested in tests/tracking/test_console_tracker.py.
 """
@@ -20,7 +20,7 @@ from rich.text import Text
 
 from ragen.algorithms.statistics import Estimate
 from ragen.tracking import names
-from ragen.tracking.console import compact, console, duration
+from ragen.tracking.console import PULSE_S, compact, console, duration
 
 Style = Literal["compact", "full"]
 
@@ -125,6 +125,7 @@ class ConsoleTracker:
         self._validation: Estimate | None = None
         self._stage, self._stage_since = "starting", clock()
         self._episodes: tuple[int, int] | None = None
+        self._last_line = clock()
         self._live: Live | None = None
         if output.is_terminal and style == "compact":
             self._live = Live(console=output, get_renderable=self._render, refresh_per_second=4, transient=True)
@@ -157,11 +158,16 @@ class ConsoleTracker:
         self._episodes = (0, total)
 
     def end_episode(self) -> None:
-        if self._episodes is not None:
-            self._episodes = (self._episodes[0] + 1, self._episodes[1])
+        if self._episodes is None:
+            return
+        self._episodes = (self._episodes[0] + 1, self._episodes[1])
+        is_due = self._clock() - self._last_line >= PULSE_S
+        if is_due and self._live is None and (doing := self._doing()):
+            self.announce(f"{self._now():%Y-%m-%d %H:%M:%S}  {self._glance.count}  {doing}")
 
     def announce(self, text: str) -> None:
         """Lines that stay, above the live display."""
+        self._last_line = self._clock()
         if self._live is None:
             # Not through rich, which would fold a long line.
             self._output.file.write(f"{text}\n")
