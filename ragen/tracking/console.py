@@ -14,7 +14,6 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-
 PULSE_S = 30.0
 """Seconds of long work after which a log gets a line that says how far it is."""
 
