@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from threading import Event, Thread
 from typing import Any, Protocol
 
 from rich.box import SIMPLE_HEAD
@@ -34,10 +35,36 @@ class Advance(Protocol):
     def __call__(self, note: str = "") -> None: ...
 
 
+class Pulse:
+    """A thread that says every PULSE_S how far long work is, even while no part of it ends."""
+
+    def __init__(self, say: Callable[[], None], *, every_s: float = PULSE_S) -> None:
+        self._say, self._every_s, self._closed, self._spoken = say, every_s, Event(), Event()
+        self._thread = Thread(target=self._run, name="ragen-pulse", daemon=True)
+        self._thread.start()
+
+    def postpone(self) -> None:
+        """Something else was said."""
+        self._spoken.set()
+
+    def close(self) -> None:
+        self._closed.set()
+        self._spoken.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while not self._closed.is_set():
+            if self._spoken.wait(self._every_s):
+                self._spoken.clear()
+                continue
+            try:
+                self._say()
+            except (OSError, ValueError):  # whoever read has left, which the thread that works is told, too
+                return
+
+
 @contextmanager
-def progress(
-    title: str, total: int, *, output: Console = console, clock: Callable[[], float] = time.monotonic
-) -> Iterator[Advance]:
+def progress(title: str, total: int, *, output: Console = console, every_s: float = PULSE_S) -> Iterator[Advance]:
     """A bar that counts to `total`; each call moves it by one. Where no terminal shows it, a line every PULSE_S."""
     columns = (
         TextColumn("{task.description}"),
@@ -46,20 +73,25 @@ def progress(
         TimeRemainingColumn(),
         TextColumn("{task.fields[note]}"),
     )
-    started = last_line = clock()
-    num_done = 0
+    started, num_done = time.monotonic(), 0
+
+    def say() -> None:
+        print(f"{title}: {num_done} of {total}, {duration(time.monotonic() - started)}", file=output.file, flush=True)
+
     with Progress(*columns, console=output, disable=not output.is_terminal, transient=True) as bar:
         task = bar.add_task(title, total=total, note="")
 
         def advance(note: str = "") -> None:
-            nonlocal num_done, last_line
+            nonlocal num_done
             num_done += 1
             bar.update(task, advance=1, note=note)
-            if not output.is_terminal and clock() - last_line >= PULSE_S:
-                last_line = clock()
-                print(f"{title}: {num_done} of {total}, {duration(last_line - started)}", file=output.file, flush=True)
 
-        yield advance
+        pulse = None if output.is_terminal else Pulse(say, every_s=every_s)
+        try:
+            yield advance
+        finally:
+            if pulse is not None:
+                pulse.close()
 
 
 def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:

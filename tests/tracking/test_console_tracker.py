@@ -2,13 +2,14 @@
 
 import io
 import re
+import time
 from datetime import datetime
 
 import pytest
 from rich.console import Console
 
 from ragen.algorithms.statistics import Estimate
-from ragen.tracking.console import progress
+from ragen.tracking.console import Pulse, progress
 from ragen.tracking.trackers.console_tracker import ConsoleTracker, Glance, sparkline, step_line
 
 NOW = datetime(2026, 11, 16, 9, 30, 5)
@@ -84,35 +85,59 @@ def test_a_log_gets_one_short_line_per_step():
     ]
 
 
-def test_a_log_says_now_and_then_how_far_a_long_stage_is():
+def wait_for(output: Console, start: str) -> None:
+    deadline = time.monotonic() + 60
+    while not any(line.startswith(start) for line in written(output).splitlines()):
+        assert time.monotonic() < deadline, f"{start!r} is not in {written(output)!r}"
+        time.sleep(0.01)
+
+
+def test_a_log_says_how_far_a_long_stage_is_also_while_no_episode_ends():
     output, clock = a_file(), Clock()
-    tracker = a_tracker(output, clock)
+    tracker = a_tracker(output, clock, every_s=0.01)
     tracker.stage("gen")
     tracker.begin_episodes(128)
-    for _ in range(7):
-        clock.seconds += 10.0
+    clock.seconds = 30.0
+    wait_for(output, "2026-11-16 09:30:05  step 0/20  now gen, 0/128 episodes, 30 s")
+    for _ in range(3):
         tracker.end_episode()
+    clock.seconds = 60.0
+    wait_for(output, "2026-11-16 09:30:05  step 0/20  now gen, 3/128 episodes, 1 min 0 s")
     tracker.log(1, {"train/A/success": 0.5})
-    tracker.begin_episodes(1)
-    tracker.end_episode()
-    assert written(output).splitlines() == [
-        "2026-11-16 09:30:05  step 0/20  now gen, 3/128 episodes, 30 s",
-        "2026-11-16 09:30:05  step 0/20  now gen, 6/128 episodes, 1 min 0 s",
-        "2026-11-16 09:30:05  step 1/20  success 0.500  70 s/step  22 min 10 s left",
-    ]
+    tracker.close("finished")
+    # Between two stages there is nothing to say, and nothing is said any more.
+    assert (
+        written(output).splitlines()[-1] == "2026-11-16 09:30:05  step 1/20  success 0.500  60 s/step  19 min 0 s left"
+    )
+
+
+def test_a_pulse_waits_for_quiet_and_ends_with_its_reader():
+    said: list[str] = []
+    pulse = Pulse(lambda: said.append("working"), every_s=60)
+    pulse.postpone()
+    pulse.close()
+    assert said == []
+
+    def to_nobody() -> None:
+        said.append("lost")
+        raise BrokenPipeError
+
+    pulse = Pulse(to_nobody, every_s=0.01)
+    pulse._thread.join(60)
+    assert said == ["lost"] and not pulse._thread.is_alive()
+    pulse.close()
 
 
 def test_long_work_is_a_line_now_and_then_in_a_log_and_a_bar_on_a_terminal():
-    for output, lines in ((a_file(), ["playing: 2 of 5, 40 s", "playing: 4 of 5, 1 min 20 s"]), (a_terminal(), None)):
-        clock = Clock()
-        with progress("playing", 5, output=output, clock=clock) as advance:
-            for _ in range(5):
-                clock.seconds += 20.0
-                advance()
-        if lines is None:
-            assert "2 of 5" not in written(output)
-        else:
-            assert written(output).splitlines() == lines
+    output = a_file()
+    with progress("playing", 5, output=output, every_s=0.01) as advance:
+        wait_for(output, "playing: 0 of 5, ")
+        advance()
+        advance()
+        wait_for(output, "playing: 2 of 5, ")
+    with progress("playing", 5, output=(terminal := a_terminal()), every_s=0.01) as advance:
+        advance()
+    assert "1 of 5" not in written(terminal)
 
 
 def test_the_longest_line_has_fewer_than_160_characters():

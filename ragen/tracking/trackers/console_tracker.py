@@ -20,7 +20,7 @@ from rich.text import Text
 
 from ragen.algorithms.statistics import Estimate
 from ragen.tracking import names
-from ragen.tracking.console import PULSE_S, compact, console, duration
+from ragen.tracking.console import PULSE_S, Pulse, compact, console, duration
 
 Style = Literal["compact", "full"]
 
@@ -119,17 +119,20 @@ class ConsoleTracker:
         output: Console = console,
         clock: Callable[[], float] = time.monotonic,
         now: Callable[[], datetime] = datetime.now,
+        every_s: float = PULSE_S,
     ) -> None:
         self._output, self._style, self._clock, self._now = output, style, clock, now
         self._glance = Glance(total_steps, clock)
         self._validation: Estimate | None = None
         self._stage, self._stage_since = "starting", clock()
         self._episodes: tuple[int, int] | None = None
-        self._last_line = clock()
         self._live: Live | None = None
         if output.is_terminal and style == "compact":
             self._live = Live(console=output, get_renderable=self._render, refresh_per_second=4, transient=True)
             self._live.start()
+        self._pulse: Pulse | None = None
+        if self._live is None:
+            self._pulse = Pulse(self._say_doing, every_s=every_s)
 
     def log(self, step: int, metrics: Mapping[str, float]) -> None:
         self._glance.log(step, metrics)
@@ -158,16 +161,13 @@ class ConsoleTracker:
         self._episodes = (0, total)
 
     def end_episode(self) -> None:
-        if self._episodes is None:
-            return
-        self._episodes = (self._episodes[0] + 1, self._episodes[1])
-        is_due = self._clock() - self._last_line >= PULSE_S
-        if is_due and self._live is None and (doing := self._doing()):
-            self.announce(f"{self._now():%Y-%m-%d %H:%M:%S}  {self._glance.count}  {doing}")
+        if self._episodes is not None:
+            self._episodes = (self._episodes[0] + 1, self._episodes[1])
 
     def announce(self, text: str) -> None:
         """Lines that stay, above the live display."""
-        self._last_line = self._clock()
+        if self._pulse is not None:
+            self._pulse.postpone()
         if self._live is None:
             # Not through rich, which would fold a long line.
             self._output.file.write(f"{text}\n")
@@ -178,6 +178,8 @@ class ConsoleTracker:
     def close(self, status: str) -> None:
         if self._live is not None:
             self._live.stop()
+        if self._pulse is not None:
+            self._pulse.close()
 
     def _line(self) -> str:
         glance = self._glance
@@ -195,6 +197,11 @@ class ConsoleTracker:
         progress.add_row(glance.count, *([bar] if glance.total_steps else []), "  ".join(glance.pace()[::-1]))
         numbers = [f"{word} {sparkline(glance.curve, is_plain=is_plain)}" for word in glance.success]
         return Group(progress, *_fold([*numbers, *glance.numbers()], self._output.width), Text(self._doing()))
+
+    def _say_doing(self) -> None:
+        """A line in a log that says how far a long stage is."""
+        if doing := self._doing():
+            self.announce(f"{self._now():%Y-%m-%d %H:%M:%S}  {self._glance.count}  {doing}")
 
     def _doing(self) -> str:
         """now gen, 12/128 episodes, 3 s"""
