@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import cache
 from typing import Any
 
@@ -17,8 +18,7 @@ class StopRules:
         self.tokenizer, self.vocab = tokenizer, vocab
         self.tokens_that_can_end = cache(self._tokens_that_can_end)
         """Tokens that hold the last character of one of some stop strings; only after these is text looked at."""
-        self._text = cache(lambda token: tokenizer.decode([token]))
-        """A token decoded alone."""
+        self._text = cache(lambda token: self._texts([token])[0])
         self._can_complete = cache(lambda before, last, ends: can_complete(self._text(before), self._text(last), ends))
         self._indices: dict[tuple[tuple[int, ...], tuple[str, ...]], int] = {}
         self._can_end = np.zeros((0, vocab), dtype=bool)
@@ -70,15 +70,21 @@ class StopRules:
         if not stop_strings:
             return set()
         last = {s[-1] for s in stop_strings}
-        texts = self.tokenizer.batch_decode([[i] for i in range(len(self.tokenizer))])
+        texts = self._texts(range(len(self.tokenizer)))
         return {i for i, text in enumerate(texts) if last & set(text) or "\ufffd" in text}
+
+    def _texts(self, tokens: Iterable[int]) -> list[str]:
+        """Tokens as they read behind another one, here themselves: some tokenizers drop the first space of a text."""
+        ids = [[token] for token in tokens]
+        alone, twice = (self.tokenizer.batch_decode(rows) for rows in (ids, [row * 2 for row in ids]))
+        return [both[len(first) :] for first, both in zip(alone, twice, strict=True)]
 
 
 def can_complete(before: str, last: str, stop_strings: tuple[str, ...]) -> bool:
     """Whether a text that ends with these two tokens can have one of the strings end inside the last.
 
-    Texts of tokens decoded alone: where one may read otherwise among others, because it is white space at its end or
-    holds bytes of a longer character, anything is possible.
+    Where a token may read otherwise among others, because it is white space or holds bytes of a longer character,
+    anything is possible.
 
     "think", ">", ("</answer>",) -> False; "answer", ">", ("</answer>",) -> True
     """
@@ -89,8 +95,8 @@ def can_complete(before: str, last: str, stop_strings: tuple[str, ...]) -> bool:
         for count in range(1, min(len(string), len(last) + 1)):
             if last.startswith(string[-count:]):
                 rest = string[:-count]
-                # Some tokenizers drop the space before a token that is decoded alone: the last one's may stand behind
-                # `before`, which may have one of its own there, so white space at the joint and in front says nothing.
+                # Tokenizers drop spaces, of the first token of a text and some before a full stop: white space at the
+                # joint and in front says nothing.
                 end = rest.rstrip()
                 if is_vague or before.rstrip().endswith(end) or end.endswith(before.strip()):
                     return True

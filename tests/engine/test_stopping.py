@@ -12,6 +12,7 @@ from ragen.engine.stopping import StopRules, can_complete
 from ragen.modeling.load import load_tokenizer
 from ragen.models.resolve import resolve_model
 from tests.engine.requests import Letters
+from tests.llm_agent.templates import family_tokenizer
 
 
 def test_the_quick_test_lets_no_end_pass():
@@ -80,3 +81,16 @@ def test_replies_end_where_the_text_of_all_their_tokens_says(texts, tokens):
     for end in range(1, len(ids) + 1):
         plain = tokenizer().decode(ids[:end]).count("</answer>") > tokenizer().decode(ids[: end - 1]).count("</answer>")
         assert (rules.reason(params, ids[:end]) is StopReason.STOP_STRING) == plain
+
+
+@settings(max_examples=200, deadline=None)
+@given(words=st.lists(st.sampled_from(["Turn", " level", " ", ": ", "Turn 1", " count", "at most"]), max_size=6))
+@pytest.mark.parametrize("string", ["l ", ": ", "n 1", " l", "t  c"])
+def test_a_stop_string_that_ends_with_a_space_ends_a_reply_of_a_tokenizer_that_drops_first_spaces(string, words):
+    tokenizer = family_tokenizer("phi3")
+    ids = tokenizer.encode("Go" + "".join(words), add_special_tokens=False)
+    rules, params = StopRules(tokenizer), SamplingParams(max_tokens=10**6, stop_strings=(string,))
+    for end in range(2, len(ids) + 1):
+        now, before = tokenizer.decode(ids[:end]), tokenizer.decode(ids[: end - 1])
+        is_new = now.find(string, max(0, len(before) - len(string) + 1)) >= 0
+        assert (rules.reason(params, ids[:end]) is StopReason.STOP_STRING) == is_new
