@@ -86,10 +86,10 @@ def _attend_flash(heads: Heads, packing: Packing) -> Tensor:
 
     q, k, v = (tensor[0].transpose(0, 1) for tensor in (heads.query, heads.key, heads.value))
     ends, key_ends, keys = packing.spans
+    if keys is not None:  # both at once, and before heads are repeated: the backward pass sorts and adds what was taken
+        k, v = torch.cat([k, v], dim=1)[keys].chunk(2, dim=1)
     if (share := q.shape[1] // k.shape[1]) > 1:  # torch 2.11's kernel wants as many key heads as query heads
         k, v = (tensor[:, :, None].expand(-1, -1, share, -1) for tensor in (k, v))
-    if keys is not None:
-        k, v = k[keys], v[keys]
     k, v = (tensor.reshape(-1, *q.shape[1:]) for tensor in (k, v))
     most, longest = max(map(int.__sub__, packing.lengths, packing.shared)), max(packing.lengths)
     # Causal: a window without anything to the right. The last query and the last key of a sequence are the same token.
