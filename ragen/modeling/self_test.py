@@ -36,8 +36,8 @@ LIMITS = {torch.float32: 0.01, torch.bfloat16: 0.2, torch.float16: 0.2}
 """Largest error, as a share of what another context does to the same tokens: what is missing costs half of it and more.
 Trained models in bfloat16 come to a tenth."""
 ROUNDING = 4
-"""So many times what the last bit of every embedding does is no error: random weights can make a lot of it, by other
-experts for example."""
+"""So many times what the last bit of every embedding does, or the last bit of the results, is no error: random weights
+can make a lot of the first, by other experts for example, and where context changes little the second is more."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,9 +56,10 @@ class Probe:
             return  # a fault of the weights, which is reported where they are used
         effect = _typical(self.alone[0] - self.alone[1])
         error = _typical(torch.where(found.isfinite(), found - self.alone, torch.inf))
-        allowed = torch.maximum(
-            LIMITS[next(model.parameters()).dtype] * effect, ROUNDING * _typical(self.rounded - self.alone)
-        )
+        dtype = next(model.parameters()).dtype
+        # No number of that size has finer steps, however little the embeddings do to it.
+        rounding = torch.maximum(_typical(self.rounded - self.alone), torch.finfo(dtype).eps * _typical(self.alone))
+        allowed = torch.maximum(LIMITS[dtype] * effect, ROUNDING * rounding)
         if (error > allowed).any():
             share = float((error / effect).max())
             raise refusal(model, way, f"results are off by {share:.2g} of what another context changes")

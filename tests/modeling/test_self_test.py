@@ -13,10 +13,12 @@ from transformers import (
     LlamaConfig,
     Mamba2Config,
     OpenAIGPTConfig,
+    OPTConfig,
     PhimoeConfig,
     Qwen3MoeConfig,
 )
 
+from ragen.engine.native.self_test import check_decoding
 from ragen.errors import ModelUnavailable
 from ragen.modeling import self_test
 from ragen.modeling.model import logits_of
@@ -104,6 +106,26 @@ def test_what_goes_missing_is_noticed_in_bfloat16_too(monkeypatch):
     check_mixing(model)
     with pytest.raises(ModelUnavailable, match="results are off by"):
         check_trainable(model)
+
+
+@pytest.mark.parametrize("num_layers", [2, 12])
+def test_rounding_is_no_error_where_another_context_changes_next_to_nothing(num_layers):
+    """One channel outweighs all others behind every norm, as in some trained models."""
+    config = OPTConfig(
+        vocab_size=VOCAB,
+        hidden_size=32,
+        ffn_dim=48,
+        num_hidden_layers=num_layers,
+        num_attention_heads=4,
+        word_embed_proj_dim=16,
+        do_layer_norm_before=False,
+    )
+    model = made(config)
+    for layer in model.model.decoder.layers:
+        for norm in (layer.self_attn_layer_norm, layer.final_layer_norm):
+            norm.weight.data[3] += 30
+    check_trainable(model)
+    check_decoding(model, is_trained=True)
 
 
 def test_models_that_compute_nan_are_left_to_those_who_say_so():
