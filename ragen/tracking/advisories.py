@@ -275,8 +275,8 @@ def few_actions(run: Health) -> Advisory | None:
     if before < MORE_ACTIONS or now > ONE_ACTION or share < OUT_OF_TURNS_SHARE:
         return None
     evidence = (
-        f"A valid turn has {now:.1f} actions, at first {before:.1f}, and {share:.0%} of the episodes end because they are "
-        f"out of turns (agent_proxy.max_turn={most})."
+        f"A valid turn has {now:.1f} actions, at first {before:.1f}, and {share:.0%} of the episodes end because they "
+        f"are out of turns (agent_proxy.max_turn={most})."
     )
     remedy = (
         "Where each action costs something, fewer of them are learned before the task is: raise agent_proxy.max_turn, "
