@@ -59,6 +59,8 @@ REFUSED = {
             num_hidden_layers=2,
             num_attention_heads=4,
             is_decoder=True,
+            hidden_dropout_prob=0.0,
+            attention_probs_dropout_prob=0.0,
         ),
         "results are off by",
     ),
@@ -96,6 +98,31 @@ def test_experts_pass(dtype):
     check_trainable(made(Qwen3MoeConfig(**EXPERTS), dtype))
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_experts_that_are_drawn_in_training_are_refused(dtype):
+    torch.manual_seed(1)
+    state = torch.random.get_rng_state()
+    model = made(PhimoeConfig(**SHAPE, num_local_experts=4, num_experts_per_tok=2), dtype)
+    torch.random.set_rng_state(state)
+    with pytest.raises(ModelUnavailable, match="draws random numbers while it is trained"):
+        check_trainable(model)
+    assert torch.equal(torch.random.get_rng_state(), state) and not model.training
+    check_decoding(model, is_trained=False)
+
+
+def test_layers_that_might_be_dropped_and_never_are_pass():
+    config = OPTConfig(
+        vocab_size=VOCAB,
+        hidden_size=32,
+        ffn_dim=48,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        word_embed_proj_dim=32,
+        dropout=0.0,  # as load_model makes it
+    )
+    check_trainable(made(config))
+
+
 def test_value_models_pass():
     check_trainable(value_model())
 
@@ -119,6 +146,7 @@ def test_rounding_is_no_error_where_another_context_changes_next_to_nothing(num_
         num_attention_heads=4,
         word_embed_proj_dim=16,
         do_layer_norm_before=False,
+        dropout=0.0,
     )
     model = made(config)
     for layer in model.model.decoder.layers:
