@@ -124,7 +124,7 @@ class Actor(Learner):
         metrics |= {"pg_loss": policy, "entropy_loss": entropy}
         if config.use_kl_loss:
             if config.kl_loss_type == "full":
-                token_kls = scatter(self.full_kl(hidden, packing), mask)
+                token_kls = scatter(self.full_kl(hidden, packing, slices), mask)
             else:
                 token_kls = token_kl(logprobs, on_device(batch.ref_logprobs), config.kl_loss_type)
             kl = (token_kls * weights).sum()
@@ -132,7 +132,7 @@ class Actor(Learner):
             metrics |= {"kl_loss": kl}
         return terms, {name: value.detach() for name, value in metrics.items()}
 
-    def full_kl(self, hidden: Tensor, packing: Packing) -> Tensor:
+    def full_kl(self, hidden: Tensor, packing: Packing, slices: Slices | None = None) -> Tensor:
         """Exact KL to the reference at the sampled tokens, [sampled tokens]; both distributions a chunk at a time."""
         reference = self.reference
         assert reference is not None, "no reference model was loaded"
@@ -145,5 +145,9 @@ class Actor(Learner):
             ours, theirs = (torch.log_softmax(z.float() / self.temperature, dim=-1) for z in logits)
             return full_kl(ours, theirs)
 
-        chunks = zip(hidden.split(CHUNK_SIZE), ref_hidden.split(CHUNK_SIZE), strict=True)
-        return torch.cat([checkpoint(chunk_kl, *chunk, use_reentrant=False) for chunk in chunks])  # type: ignore[misc]
+        def kls(states: Tensor, ref_states: Tensor) -> tuple[Tensor]:
+            chunks = zip(states.split(CHUNK_SIZE), ref_states.split(CHUNK_SIZE), strict=True)
+            return (torch.cat([checkpoint(chunk_kl, *chunk, use_reentrant=False) for chunk in chunks]),)  # type: ignore[misc]
+
+        (found,) = slices.head(kls, hidden, ref_hidden) if slices else kls(hidden, ref_hidden)
+        return found

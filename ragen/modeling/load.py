@@ -14,7 +14,7 @@ from ragen.files import read_object
 from ragen.modeling.host_memory import free_host_memory
 
 VALUE_HEADS = ("score.", "classifier.")
-OLD_HEAD = ("lm_head.",)
+OLD_HEAD = ("lm_head.", "embed_out.")
 LEAST_USED = 0.5
 """Share of the rows of an embedding that have a token; real models pad theirs by a few per cent."""
 LONGEST_REASON = 400

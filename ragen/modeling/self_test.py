@@ -2,11 +2,12 @@
 
 Packed rows and kept caches are right for decoders whose tokens meet in attention only, and in attention that takes
 ours. Convolutions, recurrences, and attention that a family keeps to itself would give other log-probs without a word.
-No list of families is kept. Instead made-up sequences go through the model, for three questions:
+No list of families is kept. Instead made-up sequences go through the model, for four questions:
 
 - Does a sequence depend on its neighbours in a row? Its gradient at their tokens must be zero, exactly: rounding and
   the choice of experts play no part in that, and a recurrence that soon forgets is found all the same.
 - Does attention get the sliding window of the configuration? What is made up is too short to notice.
+- Does it draw random numbers in training mode, beside the dropout that loading switches off?
 - Does a sequence come out as the model alone computes it? That finds what is missing: an earlier turn, positions, a
   layer before the logits. Here rounding plays a part.
 """
@@ -36,8 +37,8 @@ LIMITS = {torch.float32: 0.01, torch.bfloat16: 0.2, torch.float16: 0.2}
 """Largest error, as a share of what another context does to the same tokens: what is missing costs half of it and more.
 Trained models in bfloat16 come to a tenth."""
 ROUNDING = 4
-"""So many times what the last bit of every embedding does is no error: random weights can make a lot of it, by other
-experts for example."""
+"""So many times what the last bit of every embedding does, or the last bit of the results, is no error: random weights
+can make a lot of the first, by other experts for example, and where context changes little the second is more."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,9 +57,10 @@ class Probe:
             return  # a fault of the weights, which is reported where they are used
         effect = _typical(self.alone[0] - self.alone[1])
         error = _typical(torch.where(found.isfinite(), found - self.alone, torch.inf))
-        allowed = torch.maximum(
-            LIMITS[next(model.parameters()).dtype] * effect, ROUNDING * _typical(self.rounded - self.alone)
-        )
+        dtype = next(model.parameters()).dtype
+        # No number of that size has finer steps, however little the embeddings do to it.
+        rounding = torch.maximum(_typical(self.rounded - self.alone), torch.finfo(dtype).eps * _typical(self.alone))
+        allowed = torch.maximum(LIMITS[dtype] * effect, ROUNDING * rounding)
         if (error > allowed).any():
             share = float((error / effect).max())
             raise refusal(model, way, f"results are off by {share:.2g} of what another context changes")
@@ -72,6 +74,7 @@ def _typical(differences: Tensor) -> Tensor:
 def check_trainable(model: Any) -> None:
     """Refuse a model whose packed sequences would not be what they are alone."""
     check_mixing(model)
+    check_chance(model)
     way = "packed sequences"
     with refusing(model, way), torch.no_grad():
         probe, packing = probe_of(model), packed(model)
@@ -79,6 +82,30 @@ def check_trainable(model: Any) -> None:
             hidden = hidden_states(model, packing)[packing.sampled]
         found = hidden.float() if is_value_model(model) else centred(logits_of(model, hidden))
         probe.check(model, found.unflatten(0, (2, TAIL - 1)), way=way)
+
+
+@torch.no_grad()
+def check_chance(model: Any) -> None:
+    """Refuse a model whose log-probs are a matter of chance in updates, and are none where it plays."""
+    way, is_cuda = "updates", model.device.type == "cuda"
+    with refusing(model, way), torch.random.fork_rng(devices=[model.device] if is_cuda else []):
+        packing = packed(model)
+
+        def run(is_training: bool) -> Tensor:
+            model.train(is_training)
+            try:
+                with packed_attention(model, packing):
+                    return hidden_states(model, packing)[packing.sampled]
+            finally:
+                model.eval()
+
+        def state() -> Tensor:
+            return torch.cuda.get_rng_state(model.device) if is_cuda else torch.random.get_rng_state()
+
+        before, found = state(), run(True)
+        # Drawing alone is harmless (layers that are dropped with a probability of 0), as are sums in another order.
+        if not torch.equal(state(), before) and not torch.equal(found, run(False)):
+            raise refusal(model, way, "it draws random numbers while it is trained")
 
 
 def check_mixing(model: Any) -> None:

@@ -13,15 +13,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from itertools import accumulate, pairwise
-from typing import Any
+from typing import Any, TypeVar, cast
 
 import torch
 from torch import Tensor, nn
 
 from ragen.modeling.packing import Packing
 
-Score = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
-"""Hidden states and targets -> two numbers for each row."""
+Found = TypeVar("Found", bound=tuple[Tensor, ...])
 
 
 class NotSliced(Exception):
@@ -84,8 +83,11 @@ class Slices:
                 raise _not_known(module)
         return torch.cat(found, dim)
 
-    def head(self, score: Score, hidden: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-        """`score` of each slice's sampled tokens, with the slice's weights in the output layer."""
+    def head(self, score: Callable[[Tensor, Tensor], Found], hidden: Tensor, targets: Tensor) -> Found:
+        """`score` of each slice's sampled tokens, with the slice's weights in the output layer.
+
+        It gets hidden states and what they are compared with, and returns some numbers for each row.
+        """
         head = self.model.get_output_embeddings()
         names = _trained(head)
         if self.is_whole or not names:
@@ -96,8 +98,7 @@ class Slices:
             # Recomputed in the backward pass without the copies: the numbers are the same, and the graph is the first.
             with _holding(head, names, copies):
                 found.append(score(states, chosen))
-        first, second = (torch.cat(column) for column in zip(*found, strict=True))
-        return first, second
+        return cast(Found, tuple(torch.cat(column) for column in zip(*found, strict=True)))
 
     def gradients(self, loss: Tensor, *, keep: bool) -> Iterator[list[Tensor | None]]:
         """The gradients of a sum over the row, slice by slice; with `keep` another sum can follow."""

@@ -133,10 +133,12 @@ class Health:
         return [(step, success) for step, success in found if success is not None]
 
     @property
-    def num_episodes(self) -> int | None:
-        """Of a training rollout."""
+    def num_episodes(self) -> float | None:
+        """Of the rollouts of a step, those that replace dropped groups included."""
         groups, size = (self.config.get(f"es_manager.train.{key}") for key in ("env_groups", "group_size"))
-        return groups * size if isinstance(groups, int) and isinstance(size, int) else None
+        if not isinstance(groups, int) or not isinstance(size, int):
+            return None
+        return (groups + (self.mean(names.REFILLED_GROUPS) or 0.0)) * size
 
     @property
     def hold(self) -> str:
@@ -258,10 +260,13 @@ def few_actions(run: Health) -> Advisory | None:
         return None
 
     def actions_of_a_turn(rows: Sequence[Mapping[str, Any]]) -> float:
-        actions, turns = (
-            sum(value for row in rows for value in names.by_tag(row, names.TRAIN, metric).values())
-            for metric in ("num_actions", "num_turns")
-        )
+        """Only of turns that hold some: where the form of replies is lost, others go without."""
+        actions = turns = 0.0
+        for row in rows:
+            invalid = names.by_tag(row, names.TRAIN, names.INVALID)
+            actions += sum(names.by_tag(row, names.TRAIN, "num_actions").values())
+            for tag, num_turns in names.by_tag(row, names.TRAIN, "num_turns").items():
+                turns += num_turns * (1 - invalid.get(tag, 0.0))
         return actions / turns if turns else 0.0
 
     before, now = actions_of_a_turn(run.training[:WINDOW]), actions_of_a_turn(run.recent)
@@ -270,8 +275,8 @@ def few_actions(run: Health) -> Advisory | None:
     if before < MORE_ACTIONS or now > ONE_ACTION or share < OUT_OF_TURNS_SHARE:
         return None
     evidence = (
-        f"A turn has {now:.1f} actions, at first {before:.1f}, and {share:.0%} of the episodes end because they are "
-        f"out of turns (agent_proxy.max_turn={most})."
+        f"A valid turn has {now:.1f} actions, at first {before:.1f}, and {share:.0%} of the episodes end because they "
+        f"are out of turns (agent_proxy.max_turn={most})."
     )
     remedy = (
         "Where each action costs something, fewer of them are learned before the task is: raise agent_proxy.max_turn, "

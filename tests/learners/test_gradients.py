@@ -10,6 +10,7 @@ from ragen.config.schema import LoraConfig
 from ragen.learners import gradients
 from ragen.learners.actor import Actor
 from ragen.learners.gradients import MAX_SLICES, Found, component_gradients
+from ragen.learners.reference import Reference
 from ragen.learners.sketches import Flat, Sketch
 from ragen.modeling.lora import add_adapter
 from tests.engine.families import random_model
@@ -63,6 +64,23 @@ def test_adapters_and_rounded_weights_too(changes, monkeypatch):
         for weight in model.parameters():
             weight += 0.02 * torch.randn(weight.shape, generator=torch.Generator().manual_seed(1))
     assert_same(*both_ways(actor_of(model, **changes), monkeypatch), rel=1e-5)
+
+
+@pytest.mark.parametrize("is_tied", [False, True], ids=["", "tied"])
+def test_the_kl_of_whole_distributions_needs_no_pass_for_each_group(is_tied, monkeypatch, caplog):
+    gradients._say.cache_clear()
+    model = random_model("llama")
+    if is_tied:
+        model.get_output_embeddings().weight = model.get_input_embeddings().weight
+    reference = Reference(random_model("llama").requires_grad_(False))
+    with torch.no_grad():
+        for weight in reference.model.parameters():
+            weight += 0.05 * torch.randn(weight.shape, generator=torch.Generator().manual_seed(1))
+    config = replace(actor_config(), kl_loss_type="full")
+    actor = Actor(model, config, temperature=1.3, total_steps=10, reference=reference)
+    fast = component_gradients(actor, random_batch(16), BUCKETS)
+    assert not caplog.text
+    assert_same(both_ways(actor, monkeypatch)[0], fast, rel=1e-5)
 
 
 def test_a_pass_serves_all_parts_and_several_folds(monkeypatch):

@@ -13,10 +13,12 @@ from transformers import (
     LlamaConfig,
     Mamba2Config,
     OpenAIGPTConfig,
+    OPTConfig,
     PhimoeConfig,
     Qwen3MoeConfig,
 )
 
+from ragen.engine.native.self_test import check_decoding
 from ragen.errors import ModelUnavailable
 from ragen.modeling import self_test
 from ragen.modeling.model import logits_of
@@ -57,6 +59,8 @@ REFUSED = {
             num_hidden_layers=2,
             num_attention_heads=4,
             is_decoder=True,
+            hidden_dropout_prob=0.0,
+            attention_probs_dropout_prob=0.0,
         ),
         "results are off by",
     ),
@@ -94,6 +98,31 @@ def test_experts_pass(dtype):
     check_trainable(made(Qwen3MoeConfig(**EXPERTS), dtype))
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_experts_that_are_drawn_in_training_are_refused(dtype):
+    torch.manual_seed(1)
+    state = torch.random.get_rng_state()
+    model = made(PhimoeConfig(**SHAPE, num_local_experts=4, num_experts_per_tok=2), dtype)
+    torch.random.set_rng_state(state)
+    with pytest.raises(ModelUnavailable, match="draws random numbers while it is trained"):
+        check_trainable(model)
+    assert torch.equal(torch.random.get_rng_state(), state) and not model.training
+    check_decoding(model, is_trained=False)
+
+
+def test_layers_that_might_be_dropped_and_never_are_pass():
+    config = OPTConfig(
+        vocab_size=VOCAB,
+        hidden_size=32,
+        ffn_dim=48,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        word_embed_proj_dim=32,
+        dropout=0.0,  # as load_model makes it
+    )
+    check_trainable(made(config))
+
+
 def test_value_models_pass():
     check_trainable(value_model())
 
@@ -104,6 +133,27 @@ def test_what_goes_missing_is_noticed_in_bfloat16_too(monkeypatch):
     check_mixing(model)
     with pytest.raises(ModelUnavailable, match="results are off by"):
         check_trainable(model)
+
+
+@pytest.mark.parametrize("num_layers", [2, 12])
+def test_rounding_is_no_error_where_another_context_changes_next_to_nothing(num_layers):
+    """One channel outweighs all others behind every norm, as in some trained models."""
+    config = OPTConfig(
+        vocab_size=VOCAB,
+        hidden_size=32,
+        ffn_dim=48,
+        num_hidden_layers=num_layers,
+        num_attention_heads=4,
+        word_embed_proj_dim=16,
+        do_layer_norm_before=False,
+        dropout=0.0,
+    )
+    model = made(config)
+    for layer in model.model.decoder.layers:
+        for norm in (layer.self_attn_layer_norm, layer.final_layer_norm):
+            norm.weight.data[3] += 30
+    check_trainable(model)
+    check_decoding(model, is_trained=True)
 
 
 def test_models_that_compute_nan_are_left_to_those_who_say_so():

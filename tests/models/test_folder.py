@@ -219,6 +219,19 @@ def test_a_rotary_embedding_that_grows_says_why():
     assert found and "rotary embedding (dynamic) changes with the length beyond 2048" in found.reason
 
 
+@pytest.mark.parametrize("family", ["gpt_neox", "llama"])
+def test_a_critic_leaves_the_output_layer_of_its_actor_behind(family: str, tmp_path: Path):
+    import torch
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    config = AutoConfig.for_model(
+        family, vocab_size=97, hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4
+    )
+    AutoModelForCausalLM.from_config(config, dtype=torch.float32).save_pretrained(tmp_path)
+    model = load_value_model(tmp_path, device="cpu")
+    assert model(input_ids=torch.tensor([[5, 6]])).logits.tolist() == [[[0.0], [0.0]]]
+
+
 def test_a_model_that_reads_images_is_refused(tmp_path: Path):
     from transformers import Gemma3Config
 

@@ -81,10 +81,17 @@ FINE = {
         run(start=MANY, end=FEW | {"train/truncation/turn_cap": 20.0}),
         run(start=MANY, end=FEW | {"train/A/num_actions": 2.6}),
         run(start=FEW, end=FEW),
+        # The form of replies is lost: where it is not, a turn has two actions as before.
+        run(start=MANY, end=FEW | {"train/A/num_actions": 1.0, "train/A/manager_invalid_action": 0.75}),
+        # 100 episodes of 384, because dropped groups were played again.
+        run(start=MANY, end=FEW | {"rollout/refilled_groups": 16.0}),
     ],
     "critic useless": [run(start={"critic/vf_explained_var": -0.5})],
     "mismatch": [run(start={"rollout/logprob_mismatch_mean": 0.5})],
-    "truncation": [run(end={"train/truncation/reply_length": 20.0})],
+    "truncation": [
+        run(end={"train/truncation/reply_length": 20.0}),
+        run(end={"train/truncation/context": 30.0, "rollout/refilled_groups": 16.0}),
+    ],
     "stalled": [
         run(state="running", updated_at=0.0, now=500.0),
         run(state="finished", updated_at=0.0, now=9e9),
