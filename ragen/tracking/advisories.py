@@ -28,6 +28,7 @@ from ragen.tracking.stop_cause import (
     REMEDIES,
     SILENT_SHARE,
     earns_as_much,
+    how_form_was_lost,
     what_they_earned,
 )
 from ragen.tracking.validation import mean_success, read_validation
@@ -155,9 +156,18 @@ class Health:
 # --- rules ----------------------------------------------------------------------------------------------------------
 
 
+def form_lost(run: Health) -> Advisory | None:
+    """Hardly a reply is valid any more, though valid ones earned more."""
+    lost = how_form_was_lost(run.rows, run.of_tags(names.INVALID))
+    if len(run.recent) < FEWEST or lost is None:
+        return None
+    metrics = names.join(names.TRAIN, names.FORMAT_VALID), names.VALID_MINUS_INVALID
+    return run.advisory("form lost", "alarm", 0.8, f"{lost}.", REMEDIES["form lost"], *metrics)
+
+
 def silence_pays(run: Health) -> Advisory | None:
     """Invalid replies earn as much as valid ones, or hardly anything else is left."""
-    if len(run.recent) < FEWEST:
+    if len(run.recent) < FEWEST or how_form_was_lost(run.rows, run.of_tags(names.INVALID)) is not None:
         return None
     invalid, difference = run.of_tags(names.INVALID), run.mean(names.VALID_MINUS_INVALID)
     pays = earns_as_much(invalid, difference)
@@ -309,8 +319,8 @@ def mismatch(run: Health) -> Advisory | None:
 def truncation(run: Health) -> Advisory | None:
     """A limit cuts many replies or episodes."""
     episodes = run.num_episodes
-    if not run.recent or episodes is None:
-        return None
+    if not run.recent or episodes is None or how_form_was_lost(run.rows, run.of_tags(names.INVALID)) is not None:
+        return None  # replies without form run on to any limit
     turns = episodes * max(1.0, run.of_tags("num_turns"))
     cuts = {
         "reply_length": (turns, "replies are cut by actor_rollout_ref.rollout.response_length"),
@@ -379,6 +389,7 @@ def healthy(run: Health) -> Advisory:
 
 
 RULES: tuple[Callable[[Health], Advisory | None], ...] = (
+    form_lost,
     silence_pays,
     all_fail,
     no_variance,

@@ -53,11 +53,13 @@ def run(start: dict[str, Any] | None = None, end: dict[str, Any] | None = None, 
 
 
 SILENT = {"train/A/manager_invalid_action": 0.4, "incentive/valid_minus_invalid": -0.2}
+MUTE = {"train/A/manager_invalid_action": 0.95}
 TEMPLATE = {f"{COLLAPSE}/mi_estimate": 0.01, f"{COLLAPSE}/retrieval_accuracy": 0.13}
 MANY = {"train/A/num_actions": 3.0}
 FEW = {"train/A/num_actions": 2.0, "train/truncation/turn_cap": 100.0}
 BAD = {
-    "silence pays": [run(end=SILENT), run(end={"train/A/manager_invalid_action": 0.95})],
+    "form lost": [run(end=MUTE)],
+    "silence pays": [run(end=SILENT), run(end=SILENT | MUTE), run(start=MUTE, end=MUTE)],
     "all fail": [run(end={"train/A/success": 0.0})],
     "no variance": [run(end={"rollout/in_group_reward_std": 0.05}), run(end={"rollout/in_group_reward_std": 0.0})],
     "template collapse": [run(end=TEMPLATE), run(end={f"{COLLAPSE}/retrieval_accuracy": 0.13})],
@@ -72,7 +74,12 @@ BAD = {
     "no progress": [run(validations=(0.2, 0.2, 0.2))],
 }
 FINE = {
-    "silence pays": [run(end=SILENT | {"incentive/valid_minus_invalid": 0.1}), run(end=SILENT, steps=4)],
+    "form lost": [run(end=SILENT), run(end=SILENT | MUTE), run(start=MUTE, end=MUTE), run(end=MUTE, steps=4)],
+    "silence pays": [
+        run(end=SILENT | {"incentive/valid_minus_invalid": 0.1}),
+        run(end=SILENT, steps=4),
+        run(end=MUTE),
+    ],
     "all fail": [run(end={"train/A/success": 0.05})],
     "no variance": [run(start={"rollout/in_group_reward_std": 0.1}, end={"rollout/in_group_reward_std": 0.05})],
     "template collapse": [run(end={f"{COLLAPSE}/mi_estimate": 0.3}), run(start=TEMPLATE, end=TEMPLATE)],
@@ -84,7 +91,10 @@ FINE = {
     ],
     "critic useless": [run(start={"critic/vf_explained_var": -0.5})],
     "mismatch": [run(start={"rollout/logprob_mismatch_mean": 0.5})],
-    "truncation": [run(end={"train/truncation/reply_length": 20.0})],
+    "truncation": [
+        run(end={"train/truncation/reply_length": 20.0}),
+        run(end=MUTE | {"train/truncation/reply_length": 200.0}),
+    ],
     "stalled": [
         run(state="running", updated_at=0.0, now=500.0),
         run(state="finished", updated_at=0.0, now=9e9),
