@@ -20,6 +20,7 @@ from ragen.algorithms.statistics import Estimate
 from ragen.files import flatten, read_yaml
 from ragen.tracking import names
 from ragen.tracking.evidence import Exhibit, find_exhibits
+from ragen.tracking.lock import is_locked
 from ragen.tracking.rundir import read_metrics, read_status
 from ragen.tracking.stop_cause import (
     ALL_SOLVED,
@@ -92,6 +93,7 @@ class Health:
     config: Mapping[str, Any]
     """config.yaml, flat."""
     state: str = "unknown"
+    """That of status.json; killed where it says running and the lock of the run is free."""
     updated_at: float | None = None
     """When the run wrote last, in seconds since 1970."""
     now: float = 0.0
@@ -297,7 +299,7 @@ def critic_useless(run: Health) -> Advisory | None:
     explained = fmean(values[-WINDOW:] or [0.0])
     if len(values) < 2 * WINDOW or explained > 0.02:
         return None
-    evidence = f"The critic's values explain {explained:.2f} of the variance of the returns; 0 is the mean alone."
+    evidence = f"The critic's values explain {explained:z.2f} of the variance of the returns; 0 is the mean alone."
     remedy = "Raise critic.optim.lr, warm it up (trainer.critic_warmup=10), or use algorithm.adv_estimator=grpo."
     return run.advisory("critic useless", "warning", 0.8, evidence, remedy, name)
 
@@ -336,7 +338,10 @@ def truncation(run: Health) -> Advisory | None:
 
 
 def stalled(run: Health) -> Advisory | None:
-    """A run that says that it is running has written nothing for long."""
+    """A run that says that it is running has no process any more, or has written nothing for long."""
+    if run.state == "killed":
+        evidence = "Its process is gone, without a word about why: it was killed, or the machine went down."
+        return run.advisory("stalled", "alarm", 0.9, evidence, "The same command resumes from the newest checkpoint.")
     if run.state != "running" or run.updated_at is None:
         return None
     seconds = run.mean(names.seconds("step")) or 0.0
@@ -425,10 +430,11 @@ def read_health(folder: Path, *, rows: Sequence[Mapping[str, Any]] | None = None
     """A run directory as the rules see it; `rows` are its metrics where they have been read already."""
     config, written = folder / "config.yaml", [folder / "metrics.jsonl", folder / "status.json"]
     times = [file.stat().st_mtime for file in written if file.is_file()]
+    state = read_status(folder)["state"] if written[1].is_file() else "unknown"
     return Health(
         rows=read_metrics(folder) if rows is None else rows,
         config=flatten(read_yaml(config)) if config.is_file() else {},
-        state=read_status(folder)["state"] if written[1].is_file() else "unknown",
+        state="killed" if state == "running" and is_locked(folder) is False else state,
         updated_at=max(times, default=None),
         now=time.time() if now is None else now,
         levels=read_validation(folder).levels,

@@ -10,6 +10,7 @@ from ragen.cli import main
 from ragen.config import load_config
 from ragen.config.show import to_yaml
 from ragen.tracking.advisories import RULES, Advisory, Health, advise, read_health
+from ragen.tracking.lock import run_lock
 from ragen.tracking.rundir import RunDir
 from tests.trainer.runs import train
 
@@ -68,7 +69,7 @@ BAD = {
     "critic useless": [run(end={"critic/vf_explained_var": -0.1})],
     "mismatch": [run(end={"rollout/logprob_mismatch_mean": 0.05}), run(end={"rollout/logprob_mismatch_mean": 0.2})],
     "truncation": [run(end={"train/truncation/reply_length": 60.0}), run(end={"train/truncation/context": 30.0})],
-    "stalled": [run(state="running", updated_at=0.0, now=700.0)],
+    "stalled": [run(state="running", updated_at=0.0, now=700.0), run(state="killed", updated_at=0.0, now=1.0)],
     "memory": [run(end={"perf/peak_memory_share": 0.97})],
     "all solved": [run(end={"train/A/success": 1.0, "rollout/in_group_reward_std": 0.0})],
     "no progress": [run(validations=(0.2, 0.2, 0.2))],
@@ -138,6 +139,17 @@ def test_evidence_names_numbers_and_steps():
     assert str(found).startswith("alarm: silence pays (90% sure, steps 21 to 30). ")
     assert rules(run(end={"rollout/logprob_mismatch_mean": 0.2}))["mismatch"].severity == "alarm"
     assert rules(run(end=TEMPLATE))["template collapse"].certainty == 0.9
+
+
+def test_a_run_whose_process_is_gone_is_not_called_healthy(tmp_path):
+    folder = RunDir(tmp_path)
+    for row in run().rows[1:]:
+        folder.log(int(row["step"]), {name: value for name, value in row.items() if name != "step"})
+    folder.write_status("running")
+    with run_lock(tmp_path):
+        assert [each.rule for each in advise(read_health(tmp_path))] == ["healthy"]
+    (found,) = advise(read_health(tmp_path))
+    assert found.rule == "stalled" and "process is gone" in found.evidence
 
 
 def test_a_remedy_does_not_name_what_is_done_already():
