@@ -136,10 +136,11 @@ class Health:
         return [(step, success) for step, success in found if success is not None]
 
     @property
-    def num_episodes(self) -> int | None:
-        """Of a training rollout."""
+    def num_episodes(self) -> float | None:
+        """Those of a step, with the groups that refilled it; as configured where earlier versions did not log them."""
         groups, size = (self.config.get(f"es_manager.train.{key}") for key in ("env_groups", "group_size"))
-        return groups * size if isinstance(groups, int) and isinstance(size, int) else None
+        configured = groups * size if isinstance(groups, int) and isinstance(size, int) else None
+        return self.mean(names.join(names.TRAIN, names.EPISODES)) or configured
 
     @property
     def hold(self) -> str:

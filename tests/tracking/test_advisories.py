@@ -141,6 +141,13 @@ def test_evidence_names_numbers_and_steps():
     assert rules(run(end=TEMPLATE))["template collapse"].certainty == 0.9
 
 
+def test_shares_are_of_the_episodes_that_were_played_with_those_of_refills():
+    refilled = {"train/episodes": 512.0, "train/truncation/turn_cap": 300.0, "train/truncation/reply_length": 512.0}
+    found = rules(run(start=MANY, end=FEW | refilled))  # 128 configured, two turns each
+    assert "59% of the episodes end because they are out of turns" in found["few actions"].evidence
+    assert found["truncation"].evidence.startswith("50% of the replies are cut")
+
+
 def test_a_run_whose_process_is_gone_is_not_called_healthy(tmp_path):
     folder = RunDir(tmp_path)
     for row in run().rows[1:]:
