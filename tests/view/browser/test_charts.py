@@ -86,6 +86,20 @@ def test_seeds_are_drawn_as_mean_and_students_interval(visitor: Visitor):
     assert (found["values"][1], found["low"][1]) == (0.2, None)  # one seed has no interval
 
 
+def test_numbers_are_rounded_as_the_commands_print_them(visitor: Visitor):
+    """A share of 256 levels lies exactly between two thousandths at every sixteenth."""
+    values = [count / 256 for count in range(1, 256)] + [2 / 3, 0.0005, 0.9996, 0.99951]
+    found = visitor.open(PAGES["run"]).evaluate(
+        """async (values) => {
+            const { share, number } = await import("app/format.js");
+            return values.map((value) => [share(value), number(value)]);
+        }""",
+        values,
+    )
+    assert [shown for shown, _ in found] == [f"{value:.3f}" for value in values]
+    assert [float(shown.replace("−", "-")) for _, shown in found] == [float(f"{value:.3g}") for value in values]
+
+
 def test_references_of_compared_runs_are_named_where_they_differ(visitor: Visitor):
     page = visitor.open("/runs")
     found = page.evaluate("""async () => (await import("app/compare.js")).referencesOf([
