@@ -33,8 +33,8 @@ def series(steps: Steps, name: str) -> tuple[list[int], list[float]]:
 def draw_line(axis: Axes, steps: Steps, name: str, **looks: object) -> list[float]:
     """One metric over the steps; returns its values. A single one, which makes no line, has a mark."""
     at, values = series(steps, name)
-    if len(values) == 1:
-        looks = {"marker": "_", "markersize": 14} | looks
+    if len(values) == 1 and "marker" not in looks:
+        looks |= {"marker": "_", "markersize": 14}
     if values:
         axis.plot(at, values, **({"markersize": 4} | looks))  # type: ignore[arg-type]
     return values

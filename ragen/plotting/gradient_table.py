@@ -60,7 +60,8 @@ def tabulate(analysis: Analysis) -> None:
         cosines = analysis.measured("split_half_cosine", component)
         low, high = buckets[-1].measured("norm_low", component), buckets[0].measured("norm_high", component)
         least = ratio(low, high)
-        bound = "their groups are too few for intervals" if math.isnan(least) else f"by the intervals at least {least:.2f}"
+        too_few = "their groups are too few for intervals"
+        bound = too_few if math.isnan(least) else f"by the intervals at least {least:.2f}"
         console.print(
             f"last/first norm {shown(ratio(norms[-1], norms[0]), '.2f')} ({bound}), "
             f"largest/smallest {shown(ratio(max(norms), min(norms)), '.2f')}; rank correlation with the bucket: "

@@ -33,9 +33,9 @@ EQUAL_STD = 0.01
 
 REMEDIES = {
     "form lost": "Training broke replies that paid, so the updates were too large: a smaller "
-    "actor_rollout_ref.actor.optim.lr, a longer warm-up (lr_warmup_steps beside it), or a stronger hold on the reference "
-    "(actor_rollout_ref.actor.use_kl_loss=True with a larger kl_loss_coef). Begin again, or with a checkpoint from "
-    "before (trainer.resume_mode=resume_path).",
+    "actor_rollout_ref.actor.optim.lr, a longer warm-up (lr_warmup_steps beside it), or a stronger hold on the "
+    "reference (actor_rollout_ref.actor.use_kl_loss=True with a larger kl_loss_coef). Begin again, or with a "
+    "checkpoint from before (trainer.resume_mode=resume_path).",
     "silence pays": "Make an invalid reply cost more than trying (es_manager.format_penalty), teach the model the form "
     "and the game first (`ragen sft`), choose easier levels, or allow fewer actions per turn "
     "(agent_proxy.max_actions_per_turn). `ragen check` shows what silence earns.",

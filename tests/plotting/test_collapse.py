@@ -64,6 +64,7 @@ def test_a_single_step_is_seen_where_it_stands(tmp_path, monkeypatch):
     plot_collapse(tmp_path, tmp_path / "collapse.png")
     for axis in figures[0].axes:
         assert [line for line in axis.lines if len(line.get_xdata()) < 2 and line.get_marker() == "None"] == []
+        assert all(line.get_markersize() == 4 for line in axis.lines if line.get_marker() == "o")
         assert axis.get_xlim()[0] < 0 and axis.get_xlim()[1] > 41
         assert all(float(tick).is_integer() for tick in axis.get_xticks())
 

@@ -39,8 +39,8 @@ def test_the_form_is_lost_where_it_was_there_at_first_and_paid():
     found = cause(EMPTY, *began, *mute)
     assert found.name == "form lost" and "actor_rollout_ref.actor.optim.lr" in found.remedy
     assert found.evidence == (
-        "in the last 5 steps 100% of the turns were invalid, in the first rollout 1%, and valid replies of the same groups "
-        "earned 0.30 more"
+        "in the last 5 steps 100% of the turns were invalid, in the first rollout 1%, and valid replies of the same "
+        "groups earned 0.30 more"
     )
     paid = [row | {"incentive/valid_minus_invalid": -0.1} for row in began]
     assert cause(EMPTY, *paid, *mute).name == "silence pays"

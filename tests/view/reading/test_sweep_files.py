@@ -27,7 +27,7 @@ def test_a_sweep_is_the_folder_beside_its_summary_log(tmp_path, monkeypatch):
     assert list(find_sweeps([logs, tmp_path / "logs" / "kl"])) == ["0/kl"]  # once, by the first folder
     assert list(find_sweeps([tmp_path / "study"])) == ["0/."]
     monkeypatch.chdir(tmp_path)
-    assert [*find_sweeps([Path(".")])] == [*found], "as `ragen view .` asks"
+    assert [*find_sweeps([Path()])] == [*found], "as `ragen view .` asks"
 
 
 def test_files_inside_runs_make_no_sweep(tmp_path):
