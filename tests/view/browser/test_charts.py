@@ -168,6 +168,17 @@ def test_advisories_lead_to_episodes_and_groups(visitor: Visitor, runs: Path):
     expect(page.locator(".member")).to_have_count(2)
 
 
+def test_the_cause_of_an_early_stop_is_said_once(visitor: Visitor, runs: Path):
+    folder = RunDir(runs / "stopped")
+    folder.write_config(CONFIG)
+    folder.log(1, {"train/FrozenLake/success": 0.0})
+    reason = "the filter kept no group; the cause: all fail (success was 0.000)"
+    folder.write_status("early_stopped", reason, step=1, cause="all fail", remedy="Begin with easier levels.")
+    card = visitor.open("/run/0%2Fstopped").locator(".ending")
+    expect(card).to_contain_text("Begin with easier levels.")
+    assert card.inner_text().count("all fail") == 1
+
+
 def test_any_metric_and_the_configuration_are_found_by_words(visitor: Visitor):
     page = visitor.open(PAGES["run"])
     page.get_by_label("Name").fill("pg loss")
