@@ -100,8 +100,10 @@ def server(folder: Path) -> Iterator[str]:
             assert process.stdout
             found = re.search(r"http://\S+", process.stdout.readline())
             assert found, "ragen view has not started"
-            yield found[0]
-            process.terminate()
+            try:
+                yield found[0]
+            finally:  # else leaving Popen would wait for a server that never ends
+                process.terminate()
 
 
 @contextmanager

@@ -37,7 +37,8 @@ def main(argv: Sequence[str]) -> None:
         raise RagenError(f"Give at least two arms, separated by --: {USAGE}")
     names = args.names.split(",") if args.names else [arm[0].name for arm in arms]
     if len(names) != len(arms) or len(set(names)) < len(names):
-        raise RagenError(f"--names {','.join(names)}: {len(arms)} arms need as many different names.")
+        given = f"--names {','.join(names)}" if args.names else f"The arms' first runs are called {', '.join(names)}"
+        raise RagenError(f"{given}: {len(arms)} arms need as many different names. Give them: --names A,B")
     sys.stdout.write(compare_arms(names, arms, smallest=args.difference, as_json=args.json))
 
 

@@ -59,6 +59,10 @@ def select(
                 yield name, episode
 
 
+PICTURE_SIZE = 512
+"""Pixels up to which the longer side of a picture is enlarged: environments draw cells of 16."""
+
+
 def to_text(episode: Episode, name: str) -> str:
     """An episode as a person reads it."""
     tokens = sum(len(turn.response_ids) for turn in episode.turns)
@@ -76,7 +80,7 @@ def to_text(episode: Episode, name: str) -> str:
             f"[assistant]\n{turn.text}",
             f"  turn {number}: executed {executed}; reward {turn.reward:g}; ended by {turn.stop_reason}"
             + ("" if turn.is_parsed else "; NOT PARSED")
-            + (f"; {turn.num_dropped_actions} actions dropped" if turn.num_dropped_actions else "")
+            + (f"; dropped actions: {turn.num_dropped_actions}" if turn.num_dropped_actions else "")
             + (f"; the call failed: {turn.tool_problem}" if turn.tool_problem else ""),
         ]
     lines.append(f"[end]\n{episode.final_observation}")
@@ -108,6 +112,7 @@ def write_pictures(episode: Episode, run: Path, folder: Path, name: str) -> Iter
         if picture is None:
             break
         path = folder / f"{name}_{episode.tag}_{episode.seed}_{episode.member}_turn{number}.png"
-        path.write_bytes(encode_png(picture))
+        times = max(1, PICTURE_SIZE // max(picture.shape[:2]))
+        path.write_bytes(encode_png(picture.repeat(times, axis=0).repeat(times, axis=1)))
         yield path
     env.close()

@@ -31,10 +31,12 @@ def series(steps: Steps, name: str) -> tuple[list[int], list[float]]:
 
 
 def draw_line(axis: Axes, steps: Steps, name: str, **looks: object) -> list[float]:
-    """One metric over the steps; returns its values."""
+    """One metric over the steps; returns its values. A single one, which makes no line, has a mark."""
     at, values = series(steps, name)
+    if len(values) == 1 and "marker" not in looks:
+        looks |= {"marker": "_", "markersize": 14}
     if values:
-        axis.plot(at, values, markersize=4, **looks)  # type: ignore[arg-type]
+        axis.plot(at, values, **({"markersize": 4} | looks))  # type: ignore[arg-type]
     return values
 
 
@@ -85,6 +87,7 @@ def plot_collapse(run: Path, out: Path) -> Path:
         )
     figure = style.new_figure(10.4, 7.2)
     panels = (draw_entropies, draw_information, draw_retrieval, draw_validation)
+    room = max(0.5, 0.04 * (max(steps) - min(steps)))
     for axis, draw in zip(figure.subplots(2, 2).flat, panels, strict=True):
         draw(axis, steps)
         if not axis.lines:
@@ -93,6 +96,7 @@ def plot_collapse(run: Path, out: Path) -> Path:
         style.from_zero(axis, room=0.08)
         if axis.dataLim.y0 < 0:  # estimates may fall below zero
             axis.axhline(0, color=style.GREY, linewidth=0.8)
+        axis.set_xlim(min(steps) - room, max(steps) + room)  # the same in all panels
         axis.xaxis.get_major_locator().set_params(integer=True)
         axis.legend(fontsize=8)
     return style.save_figure(figure, out)

@@ -251,6 +251,7 @@ def _draw_split_half(axis: Axes, analysis: Analysis) -> None:
             lows += values
     axis.axhline(0, color="black", linewidth=0.8)
     style.bucket_ticks(axis, analysis.labels)
+    axis.set_xlim(-0.5, len(analysis.labels) - 0.5)  # a bucket without halves keeps its room
     axis.set_ylim(min(low for low in lows if math.isfinite(low)) - 0.08, 1.22)
     axis.axhline(1, color=style.GREY, linewidth=0.8, linestyle=":")
     axis.legend(fontsize=8, loc="upper left", frameon=False, ncols=3)

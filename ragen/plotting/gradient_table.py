@@ -59,9 +59,11 @@ def tabulate(analysis: Analysis) -> None:
         print_table(f"{analysis.prefix}, step {analysis.step}: gradient of the {label} term", COLUMNS, rows)
         cosines = analysis.measured("split_half_cosine", component)
         low, high = buckets[-1].measured("norm_low", component), buckets[0].measured("norm_high", component)
+        least = ratio(low, high)
+        too_few = "their groups are too few for intervals"
+        bound = too_few if math.isnan(least) else f"by the intervals at least {least:.2f}"
         console.print(
-            f"last/first norm {shown(ratio(norms[-1], norms[0]), '.2f')} "
-            f"(by the intervals at least {shown(ratio(low, high), '.2f')}), "
+            f"last/first norm {shown(ratio(norms[-1], norms[0]), '.2f')} ({bound}), "
             f"largest/smallest {shown(ratio(max(norms), min(norms)), '.2f')}; rank correlation with the bucket: "
             f"norm {spearman(norms):+.2f}, cosine {shown(spearman(cosines), '+.2f')}\n"
         )

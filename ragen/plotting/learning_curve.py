@@ -70,7 +70,7 @@ def mean_curves(seeds: Sequence[Sequence[Curve]], *, share_levels: bool) -> list
             continue
         points = [dict(zip(curve.steps, curve.estimates, strict=True)) for curve in same]
         steps = [step for step in first.steps if all(step in each for each in points)]
-        estimates = [over_seeds([each[step] for each in points], share_levels=share_levels) for step in steps]
+        estimates = [over_seeds([p[step] for p in points], share_levels=share_levels).as_share() for step in steps]
         if steps:
             means.append(replace(first, steps=steps, estimates=estimates))
     return means

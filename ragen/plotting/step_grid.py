@@ -68,7 +68,7 @@ def with_common_buckets(analyses: Sequence[Analysis]) -> list[Analysis]:
 
 def set_log(axis: Axes, which: Literal["x", "y"], values: Sequence[float]) -> None:
     """A logarithmic axis with plain numbers; linear up to the smallest positive value where some are zero."""
-    from matplotlib.ticker import LogLocator, NullFormatter
+    from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter
 
     positive = [value for value in values if value > 0]
     if not positive:
@@ -77,8 +77,10 @@ def set_log(axis: Axes, which: Literal["x", "y"], values: Sequence[float]) -> No
     scale = {"value": "log"} if len(positive) == len(values) else {"value": "symlog", "linthresh": min(positive)}
     (axis.set_xscale if which == "x" else axis.set_yscale)(**scale)
     if scale["value"] == "log":
-        is_wide = max(positive) > 1000 * min(positive)
-        side.set_major_locator(LogLocator(subs=(1.0,) if is_wide else (1.0, 2.0, 5.0)))
+        ratio = max(positive) / min(positive)
+        # Within a decade LogLocator puts so many ticks that their numbers touch.
+        ticks = LogLocator(subs=(1.0,) if ratio > 1000 else (1.0, 2.0, 5.0)) if ratio > 10 else MaxNLocator(5)
+        side.set_major_locator(ticks)
     side.set_major_formatter("{x:g}")
     side.set_minor_formatter(NullFormatter())
 

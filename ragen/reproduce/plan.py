@@ -157,8 +157,11 @@ def plan_text(jobs: Sequence[Job], budget: Budget, slots: Sequence[Slot]) -> str
     todo = [run for run in runs if run.name in left]
     steps, total = sum(run.total_steps for run in todo), sum(arms[run.name].seconds for run in todo)
     gigabytes = sum(arms[run.name].gigabytes for run in todo)
-    where = f"{duration(total / len(slots))} on {len(slots)} slots ({slots[0].label})" if slots else "no slot here"
+    several = "" if len(slots) == 1 else "s"
+    here = (
+        f"{duration(total / len(slots))} on {len(slots)} slot{several} ({slots[0].label})" if slots else "no slot here"
+    )
     return (
-        f"{len(todo)} of {len(runs)} runs to do, {steps} steps; about {duration(total)} one after another, {where}; "
+        f"{len(todo)} of {len(runs)} runs to do, {steps} steps; about {duration(total)} one after another, {here}; "
         f"about {gigabytes:.1f} GB of disk."
     )

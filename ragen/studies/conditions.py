@@ -197,7 +197,7 @@ def collapse_note(conditions: Sequence[Condition]) -> str:
 
 
 def endings(condition: Condition) -> str:
-    """How the runs of a value ended: at step 400; early stop at 120 (reward_variance_collapse: silence pays); failed"""
+    """How the runs of a value ended: step 400, early stop at 120 (reward_variance_collapse: silence pays), failed"""
     words = []
     for curve in condition.curves:
         outcome = curve.outcome
@@ -207,7 +207,7 @@ def endings(condition: Condition) -> str:
                 "success": f"step {step}",
                 "early_stopped": f"early stop at {step} ({outcome.stop})",
                 "fail": "failed",
-                "missing": "not run",
+                "missing": f"not yet, step {step}" if curve.steps else "not run",
             }[outcome.status]
         )
     return ", ".join(dict.fromkeys(words))

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from ragen.config import Config, load_config
 from ragen.config.quoting import quoted
 from ragen.config.seeds import repeat_seed
-from ragen.studies.conditions import collapse_note, interval_name, read_conditions
+from ragen.studies.conditions import Condition, collapse_note, interval_name, read_conditions
 from ragen.sweeps.compare import arms_table
 from ragen.sweeps.driving.driver import drive, exit_code
 from ragen.sweeps.driving.run import DEVICES, PROGRAM, Run, shell_line
@@ -20,13 +21,16 @@ OWN_KEYS = ("trainer.seeds", "trainer.runs_per_gpu")
 
 
 def train_seeds(config: Config, config_name: str, config_dir: str | None, overrides: Sequence[str]) -> int:
-    """Train every seed, print their table; the exit code."""
+    """Train every seed, print the table of each and of all; the exit code."""
     slots = cut_slots(find_machine(None), config.trainer.n_gpus_per_node, config.trainer.runs_per_gpu)
     runs = plan_seeds(config, config_name, config_dir, overrides, slots[0])
     outcomes = drive(runs, slots, title=f"{config.trainer.experiment_name}, {len(runs)} seeds") or {}
-    (condition,) = read_conditions(runs, outcomes)
+    # As in `ragen compare`, the seed of a run is its seed.train here.
+    (condition,) = read_conditions([replace(run, seed=run.config.seed.train) for run in runs if run.config], outcomes)
     if condition.counted:
-        print(f"\n{arms_table([condition])}\n\nMean success of the last validation [{interval_name([condition])}].")
+        each = [Condition(value=curve.run.name, curves=[curve]) for curve in condition.curves]
+        table = arms_table([*each, replace(condition, value="mean")])
+        print(f"\n{table}\n\nMean success of the last validation [{interval_name([*each, condition])}].")
     if note := collapse_note([condition]):
         print(f"A run that stopped early collapsed. Means are those of the other runs alone. {note}")
     print(f"Draw them: {shell_line(['ragen', 'plot', *(str(run.run_dir) for run in runs)])}")

@@ -20,6 +20,7 @@ from ragen.algorithms.statistics import Estimate
 from ragen.files import flatten, read_yaml
 from ragen.tracking import names
 from ragen.tracking.evidence import Exhibit, find_exhibits
+from ragen.tracking.lock import is_locked
 from ragen.tracking.rundir import read_metrics, read_status
 from ragen.tracking.stop_cause import (
     ALL_SOLVED,
@@ -28,6 +29,7 @@ from ragen.tracking.stop_cause import (
     REMEDIES,
     SILENT_SHARE,
     earns_as_much,
+    how_form_was_lost,
     what_they_earned,
 )
 from ragen.tracking.validation import mean_success, read_validation
@@ -91,6 +93,7 @@ class Health:
     config: Mapping[str, Any]
     """config.yaml, flat."""
     state: str = "unknown"
+    """That of status.json; killed where it says running and the lock of the run is free."""
     updated_at: float | None = None
     """When the run wrote last, in seconds since 1970."""
     now: float = 0.0
@@ -134,11 +137,10 @@ class Health:
 
     @property
     def num_episodes(self) -> float | None:
-        """Of the rollouts of a step, those that replace dropped groups included."""
+        """Those of a step, with the groups that refilled it; as configured where earlier versions did not log them."""
         groups, size = (self.config.get(f"es_manager.train.{key}") for key in ("env_groups", "group_size"))
-        if not isinstance(groups, int) or not isinstance(size, int):
-            return None
-        return (groups + (self.mean(names.REFILLED_GROUPS) or 0.0)) * size
+        configured = groups * size if isinstance(groups, int) and isinstance(size, int) else None
+        return self.mean(names.join(names.TRAIN, names.EPISODES)) or configured
 
     @property
     def hold(self) -> str:
@@ -157,9 +159,18 @@ class Health:
 # --- rules ----------------------------------------------------------------------------------------------------------
 
 
+def form_lost(run: Health) -> Advisory | None:
+    """Hardly a reply is valid any more, though valid ones earned more."""
+    lost = how_form_was_lost(run.rows, run.of_tags(names.INVALID))
+    if len(run.recent) < FEWEST or lost is None:
+        return None
+    metrics = names.join(names.TRAIN, names.FORMAT_VALID), names.VALID_MINUS_INVALID
+    return run.advisory("form lost", "alarm", 0.8, f"{lost}.", REMEDIES["form lost"], *metrics)
+
+
 def silence_pays(run: Health) -> Advisory | None:
     """Invalid replies earn as much as valid ones, or hardly anything else is left."""
-    if len(run.recent) < FEWEST:
+    if len(run.recent) < FEWEST or how_form_was_lost(run.rows, run.of_tags(names.INVALID)) is not None:
         return None
     invalid, difference = run.of_tags(names.INVALID), run.mean(names.VALID_MINUS_INVALID)
     pays = earns_as_much(invalid, difference)
@@ -292,7 +303,7 @@ def critic_useless(run: Health) -> Advisory | None:
     explained = fmean(values[-WINDOW:] or [0.0])
     if len(values) < 2 * WINDOW or explained > 0.02:
         return None
-    evidence = f"The critic's values explain {explained:.2f} of the variance of the returns; 0 is the mean alone."
+    evidence = f"The critic's values explain {explained:z.2f} of the variance of the returns; 0 is the mean alone."
     remedy = "Raise critic.optim.lr, warm it up (trainer.critic_warmup=10), or use algorithm.adv_estimator=grpo."
     return run.advisory("critic useless", "warning", 0.8, evidence, remedy, name)
 
@@ -314,8 +325,8 @@ def mismatch(run: Health) -> Advisory | None:
 def truncation(run: Health) -> Advisory | None:
     """A limit cuts many replies or episodes."""
     episodes = run.num_episodes
-    if not run.recent or episodes is None:
-        return None
+    if not run.recent or episodes is None or how_form_was_lost(run.rows, run.of_tags(names.INVALID)) is not None:
+        return None  # replies without form run on to any limit
     turns = episodes * max(1.0, run.of_tags("num_turns"))
     cuts = {
         "reply_length": (turns, "replies are cut by actor_rollout_ref.rollout.response_length"),
@@ -331,7 +342,10 @@ def truncation(run: Health) -> Advisory | None:
 
 
 def stalled(run: Health) -> Advisory | None:
-    """A run that says that it is running has written nothing for long."""
+    """A run that says that it is running has no process any more, or has written nothing for long."""
+    if run.state == "killed":
+        evidence = "Its process is gone, without a word about why: it was killed, or the machine went down."
+        return run.advisory("stalled", "alarm", 0.9, evidence, "The same command resumes from the newest checkpoint.")
     if run.state != "running" or run.updated_at is None:
         return None
     seconds = run.mean(names.seconds("step")) or 0.0
@@ -384,6 +398,7 @@ def healthy(run: Health) -> Advisory:
 
 
 RULES: tuple[Callable[[Health], Advisory | None], ...] = (
+    form_lost,
     silence_pays,
     all_fail,
     no_variance,
@@ -419,10 +434,11 @@ def read_health(folder: Path, *, rows: Sequence[Mapping[str, Any]] | None = None
     """A run directory as the rules see it; `rows` are its metrics where they have been read already."""
     config, written = folder / "config.yaml", [folder / "metrics.jsonl", folder / "status.json"]
     times = [file.stat().st_mtime for file in written if file.is_file()]
+    state = read_status(folder)["state"] if written[1].is_file() else "unknown"
     return Health(
         rows=read_metrics(folder) if rows is None else rows,
         config=flatten(read_yaml(config)) if config.is_file() else {},
-        state=read_status(folder)["state"] if written[1].is_file() else "unknown",
+        state="killed" if state == "running" and is_locked(folder) is False else state,
         updated_at=max(times, default=None),
         now=time.time() if now is None else now,
         levels=read_validation(folder).levels,

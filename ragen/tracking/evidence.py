@@ -205,6 +205,7 @@ def _earned(group: Group) -> str:
 
 
 CHOICES: dict[str, Callable[[Sequence[Episode]], list[Pick]]] = {
+    "form lost": invalid_turns,
     "silence pays": invalid_turns,
     "all fail": best_and_usual_failures,
     "no variance": equal_groups,

@@ -1,5 +1,6 @@
 """What lies behind an early stop: a rule says that a run cannot go on, the last steps say why.
 
+form lost       nearly all replies are invalid, though at first most were valid, and those earned more
 silence pays    the policy stops trying, because invalid replies earn as much
 all fail        no episode succeeds, so that nothing is rewarded
 few succeed     validation stays below its limit, though some episodes succeed
@@ -21,6 +22,8 @@ RECENT_STEPS = 5
 """Steps, or validations, that are looked at; a collapse into silence takes about as many."""
 SILENT_SHARE = 0.9
 """From this share of invalid turns on, nearly all are."""
+HAS_FORM_SHARE = 0.5
+"""Share of invalid turns up to which a model has the form."""
 NOTICED_SHARE = 0.2
 """Below this share of invalid turns, what they earn explains nothing."""
 NONE_SOLVED, ALL_SOLVED = 0.01, 0.99
@@ -29,6 +32,10 @@ EQUAL_STD = 0.01
 """Mean deviation of the rewards of a group up to which they are equal."""
 
 REMEDIES = {
+    "form lost": "Training broke replies that paid, so the updates were too large: a smaller "
+    "actor_rollout_ref.actor.optim.lr, a longer warm-up (lr_warmup_steps beside it), or a stronger hold on the "
+    "reference (actor_rollout_ref.actor.use_kl_loss=True with a larger kl_loss_coef). Begin again, or with a "
+    "checkpoint from before (trainer.resume_mode=resume_path).",
     "silence pays": "Make an invalid reply cost more than trying (es_manager.format_penalty), teach the model the form "
     "and the game first (`ragen sft`), choose easier levels, or allow fewer actions per turn "
     "(agent_proxy.max_actions_per_turn). `ragen check` shows what silence earns.",
@@ -90,6 +97,8 @@ def find_stop_cause(rule: str, rows: Sequence[Mapping[str, Any]]) -> StopCause |
 
     success, invalid, difference = mean(names.SUCCESS), mean(names.INVALID), mean_of_steps(names.VALID_MINUS_INVALID)
     when = f"in the last {len(last)} {word}s" if len(last) > 1 else f"in the last {word}"
+    if (lost := how_form_was_lost(rows, invalid)) is not None:
+        return StopCause(name="form lost", evidence=f"{when} {lost}")
     if invalid >= SILENT_SHARE or earns_as_much(invalid, difference):
         evidence = f"{when} {invalid:.0%} of turns were invalid{what_they_earned(difference)}"
         return StopCause(name="silence pays", evidence=evidence)
@@ -101,6 +110,23 @@ def find_stop_cause(rule: str, rows: Sequence[Mapping[str, Any]]) -> StopCause |
     std = mean_of_steps(names.IN_GROUP_REWARD_STD) or 0.0
     name = "strict filter" if rule == "empty_filtered_steps" and std > EQUAL_STD else OTHERWISE[rule]
     return StopCause(name=name, evidence=f"{solved} and the rewards of a group deviated by {std:.3f}")
+
+
+def how_form_was_lost(rows: Sequence[Mapping[str, Any]], invalid: float) -> str | None:
+    """Of a policy whose turns are nearly all invalid now: how it began, and that this did not pay, as a clause.
+
+    None where most turns of the first rollout, before any update, were invalid, or where invalid replies earned as much
+    when valid ones of the same groups were last beside them: then silence pays.
+    """
+    first = next((found for row in rows if (found := names.by_tag(row, names.TRAIN, names.INVALID))), {})
+    differences = [row[names.VALID_MINUS_INVALID] for row in rows if names.VALID_MINUS_INVALID in row][-RECENT_STEPS:]
+    if invalid < SILENT_SHARE or not first or not differences or fmean(differences) <= 0:
+        return None
+    at_first = fmean(first.values())
+    if at_first > HAS_FORM_SHARE:
+        return None
+    beside = what_they_earned(fmean(differences))
+    return f"{invalid:.0%} of the turns were invalid, in the first rollout {at_first:.0%}{beside}"
 
 
 def earns_as_much(invalid: float, difference: float | None) -> bool:

@@ -182,7 +182,7 @@ class Trackers:
         return lambda episode: self._each("end_episode")
 
     def validated(self, step: int, successes: Mapping[str, Estimate], overall: Estimate) -> None:
-        """The success of a validation by environment, and of all of them."""
+        """The success of a validation by environment, and the mean over them."""
         self._each("validated", step, successes, overall)
 
     def announce(self, text: str) -> None:

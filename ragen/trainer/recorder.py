@@ -11,11 +11,11 @@ from typing import Any
 
 from ragen.algorithms.rollout_filter import FilterResult
 from ragen.config.trainer import TrainerConfig
-from ragen.llm_agent.metrics import success
 from ragen.seeding import fixed_hash
 from ragen.tracking import names
 from ragen.tracking.rundir import RunDir, read_table, table_steps
 from ragen.tracking.tracker import Trackers
+from ragen.tracking.validation import mean_success, success_by_tag
 from ragen.trainer.endings.trouble import Signs, read_signs
 from ragen.types import Episode, Metrics
 
@@ -55,9 +55,9 @@ class Recorder:
         with self.timer("write_episodes"):
             self._write("val", step, episodes, is_due=True, second=self.config.validation_data_dir)
         self._note_signs("val", episodes)
-        tags = names.by_tag(metrics, names.VALIDATION, names.SUCCESS)
-        by_env = {tag: success([e for e in episodes if e.tag == tag]) for tag in tags}
-        self.trackers.validated(step, by_env, success(episodes))
+        if (overall := mean_success(metrics)) is not None:
+            by_env = {tag: each.success for tag, each in success_by_tag(metrics).items()}
+            self.trackers.validated(step, by_env, overall)
         num_rows = self.config.generations_to_log_to_wandb.val
         if num_rows > 0:
             shown = sorted(episodes, key=lambda e: fixed_hash(e.seed, "shown", e.member))[:num_rows]

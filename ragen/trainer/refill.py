@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator
 
 from ragen.algorithms.rollout_filter import FilterResult
 from ragen.config.schema import TrainSetConfig
-from ragen.tracking import names
 from ragen.types import Metrics
 
 
@@ -58,7 +57,7 @@ class Refills:
         metrics = {"train/rollout_attempts": float(self.num_attempts)}
         if self.limit:
             metrics |= {
-                names.REFILLED_GROUPS: float(self.num_played),
+                "rollout/refilled_groups": float(self.num_played),
                 "rollout/unfilled_groups": float(len(self.missing)),
             }
         return metrics

@@ -1,5 +1,8 @@
 """`ragen show`: episodes as text and as pictures."""
 
+import struct
+from pathlib import Path
+
 from ragen.cli import main
 from ragen.evaluation.show import to_text
 from ragen.types import Episode, Status, Turn
@@ -14,7 +17,10 @@ def test_show_prints_boards_and_writes_pictures(sokoban_run, tmp_path, capsys):
     assert "solved" in text
     pictures = sorted((tmp_path / "png").iterdir())
     assert len(pictures) >= 2
-    assert all(picture.read_bytes().startswith(b"\x89PNG") for picture in pictures)
+    for picture in map(Path.read_bytes, pictures):
+        assert picture.startswith(b"\x89PNG")
+        # Width and height of the header: 6 cells of 16 pixels, five times as large.
+        assert struct.unpack(">II", picture[16:24]) == (480, 480)
 
 
 def test_show_filters_by_status(sokoban_run, capsys):

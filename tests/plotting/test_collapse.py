@@ -51,6 +51,24 @@ def test_a_bound_near_the_estimate_is_drawn_and_a_far_one_written():
     assert labels(4.16) == ["first turns, at most 4.16"]
 
 
+def test_a_single_step_is_seen_where_it_stands(tmp_path, monkeypatch):
+    """Every entry of a legend has a mark, though one point makes no line, and steps are whole and those of the run."""
+    run = RunDir(tmp_path)
+    measures = ("mi_estimate", "mi_upper_bound", "reasoning_entropy_est", "conditional_entropy_est")
+    ranks = ("retrieval_accuracy", "retrieval_chance_level")
+    for step in range(0, 41, 10):
+        run.log(step, {"val-env/A/success": 0.5})
+    run.log(41, {f"collapse_first_turn_sample/{name}": 0.5 for name in (*measures, *ranks)})
+    figures = []
+    monkeypatch.setattr("ragen.plotting.style.save_figure", lambda figure, out: figures.append(figure) or out)
+    plot_collapse(tmp_path, tmp_path / "collapse.png")
+    for axis in figures[0].axes:
+        assert [line for line in axis.lines if len(line.get_xdata()) < 2 and line.get_marker() == "None"] == []
+        assert all(line.get_markersize() == 4 for line in axis.lines if line.get_marker() == "o")
+        assert axis.get_xlim()[0] < 0 and axis.get_xlim()[1] > 41
+        assert all(float(tick).is_integer() for tick in axis.get_xticks())
+
+
 def test_a_series_skips_steps_that_did_not_log_it():
     assert series({2: {"a": 1.0}, 1: {"b": 3.0}, 0: {"a": 2.0}}, "a") == ([0, 2], [2.0, 1.0])
 

@@ -37,4 +37,4 @@ def test_a_bucket_without_an_interval_has_dashes(tmp_path):
     for step, metrics, _ in log_run():
         run.log(step, {name: value for name, value in metrics.items() if not any(one in name for one in missing)})
     shown = subprocess.run([sys.executable, PROGRAM, str(tmp_path)], capture_output=True, text=True, check=True).stdout
-    assert "nan" not in shown and "(by the intervals at least –)" in shown and "cosine –" in shown
+    assert "nan" not in shown and "(their groups are too few for intervals)" in shown and "cosine –" in shown

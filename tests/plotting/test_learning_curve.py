@@ -127,6 +127,13 @@ def test_several_runs_are_seeds_with_a_mean_and_its_interval(tmp_path, capsys):
     assert (runs[0] / "learning_curve.png").exists()
 
 
+def test_the_interval_of_a_mean_ends_where_success_ends(tmp_path):
+    """Student's quantile of two runs is 12.7."""
+    runs = [seed_run(tmp_path / name, 100, {0: success}) for name, success in (("a", 0.4), ("b", 0.8))]
+    [curve] = plot_learning_curve(runs, tmp_path / "curve.png")["FrozenLake"]
+    assert f"{curve.estimates[0]:.1f}" == "0.6 [0.0, 1.0]"
+
+
 def test_runs_on_the_same_levels_share_their_error(tmp_path):
     runs = [seed_run(tmp_path / name, 100, {0: 0.25}) for name in "ab"]
     [curve] = plot_learning_curve(runs, tmp_path / "curve.png")["FrozenLake"]

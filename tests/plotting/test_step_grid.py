@@ -1,5 +1,6 @@
 """Three exported steps in one figure."""
 
+import itertools
 import json
 import struct
 import subprocess
@@ -11,7 +12,8 @@ import pytest
 from ragen.errors import RagenError
 from ragen.plotting import step_grid
 from ragen.plotting.buckets import pick_analysis
-from ragen.plotting.step_grid import draw_grid, main, read_file, with_common_buckets
+from ragen.plotting.step_grid import draw_grid, main, read_file, set_log, with_common_buckets
+from ragen.plotting.style import new_figure
 from tests.plotting.png import has_drawing
 from tests.plotting.synthetic import STEPS, bucket_metrics
 
@@ -113,6 +115,19 @@ def test_axes_hold_zeros_and_all_data(folders):
     assert [text.get_text() for text in axes[4].texts] == ["Q1", "Q2", "Q3", "Q5", "Q6"], (
         "a point that is unknown has none"
     )
+
+
+def test_the_numbers_of_a_narrow_axis_do_not_touch():
+    figure = new_figure(4.2, 3.4)
+    axis, stds = figure.subplots(), [0.36, 0.41, 0.48, 0.508, 0.522, 0.547]
+    axis.plot(stds, stds)
+    set_log(axis, "x", stds)
+    figure.draw_without_rendering()
+    low, high = axis.get_xlim()
+    labels = [label for at, label in zip(axis.get_xticks(), axis.get_xticklabels(), strict=True) if low <= at <= high]
+    boxes = [label.get_window_extent().padded(2) for label in labels]
+    assert len(boxes) >= 3
+    assert not any(left.overlaps(right) for left, right in itertools.pairwise(boxes))
 
 
 def test_a_file_that_is_no_metrics_is_named(tmp_path):

@@ -89,6 +89,7 @@ def test_the_plan_says_runs_steps_time_and_disk(tmp_path):
     text = plan_text(jobs, "minutes", slots)
     assert text.startswith("2 of 2 runs to do, 160 steps; about 3 min 15 s one after another, 1 min 38 s on 2 slots")
     assert text.endswith("about 0.0 GB of disk.")
+    assert "3 min 15 s on 1 slot (" in plan_text(jobs, "minutes", slots[:1])
     table = plan_table(jobs, "minutes")
     assert table.count("\n") == 2 and "C29 (no filter), C28 (no filter)" in table
 

@@ -55,6 +55,7 @@ def test_runs_that_collapsed_or_have_not_ended_are_named(tmp_path, capsys):
     assert main(["compare", "--names", "a,b", *base, "--", *other]) == 0
     text = " ".join(capsys.readouterr().out.split())
     assert f"{other[2]} has not ended (its status is running), so it does not count." in text
+    assert "early stop at 10 (reward_variance_collapse), not yet, step 10 |" in text
     assert "Collapsed runs: b: 1 of 2, 0.50 [0.09, 0.91]" in text and "covers, on average" in text
     assert "no verdict on the mean: runs collapsed" in text and "| b | +0.300 | - |" in text
 
@@ -74,7 +75,8 @@ def test_from_five_seeds_and_three_tasks_on_there_is_an_interquartile_mean(tmp_p
     [
         (["{a}"], "Give at least two arms, separated by --"),
         (["{a}", "--"], "Give at least two arms, separated by --"),
-        (["{a}", "--", "{a}"], "2 arms need as many different names"),
+        (["{a}", "--", "{a}"], "The arms' first runs are called seed1, seed1: 2 arms need as many different names"),
+        (["--names", "x,x", "{a}", "--", "{b}"], "--names x,x: 2 arms need as many different names"),
         (["--names", "x,y", "{a}", "{a}", "--", "{b}"], "have the same seed.train=1"),
         (["--names", "x,y", "{a}", "--", "{empty}"], "has no validation metrics"),
         (["--names", "x,y", "{a}", "--", "nowhere"], "nowhere"),

@@ -10,6 +10,7 @@ from ragen.cli import main
 from ragen.config import load_config
 from ragen.config.show import to_yaml
 from ragen.tracking.advisories import RULES, Advisory, Health, advise, read_health
+from ragen.tracking.lock import run_lock
 from ragen.tracking.rundir import RunDir
 from tests.trainer.runs import train
 
@@ -53,11 +54,13 @@ def run(start: dict[str, Any] | None = None, end: dict[str, Any] | None = None, 
 
 
 SILENT = {"train/A/manager_invalid_action": 0.4, "incentive/valid_minus_invalid": -0.2}
+MUTE = {"train/A/manager_invalid_action": 0.95}
 TEMPLATE = {f"{COLLAPSE}/mi_estimate": 0.01, f"{COLLAPSE}/retrieval_accuracy": 0.13}
 MANY = {"train/A/num_actions": 3.0}
 FEW = {"train/A/num_actions": 2.0, "train/truncation/turn_cap": 100.0}
 BAD = {
-    "silence pays": [run(end=SILENT), run(end={"train/A/manager_invalid_action": 0.95})],
+    "form lost": [run(end=MUTE)],
+    "silence pays": [run(end=SILENT), run(end=SILENT | MUTE), run(start=MUTE, end=MUTE)],
     "all fail": [run(end={"train/A/success": 0.0})],
     "no variance": [run(end={"rollout/in_group_reward_std": 0.05}), run(end={"rollout/in_group_reward_std": 0.0})],
     "template collapse": [run(end=TEMPLATE), run(end={f"{COLLAPSE}/retrieval_accuracy": 0.13})],
@@ -66,13 +69,18 @@ BAD = {
     "critic useless": [run(end={"critic/vf_explained_var": -0.1})],
     "mismatch": [run(end={"rollout/logprob_mismatch_mean": 0.05}), run(end={"rollout/logprob_mismatch_mean": 0.2})],
     "truncation": [run(end={"train/truncation/reply_length": 60.0}), run(end={"train/truncation/context": 30.0})],
-    "stalled": [run(state="running", updated_at=0.0, now=700.0)],
+    "stalled": [run(state="running", updated_at=0.0, now=700.0), run(state="killed", updated_at=0.0, now=1.0)],
     "memory": [run(end={"perf/peak_memory_share": 0.97})],
     "all solved": [run(end={"train/A/success": 1.0, "rollout/in_group_reward_std": 0.0})],
     "no progress": [run(validations=(0.2, 0.2, 0.2))],
 }
 FINE = {
-    "silence pays": [run(end=SILENT | {"incentive/valid_minus_invalid": 0.1}), run(end=SILENT, steps=4)],
+    "form lost": [run(end=SILENT), run(end=SILENT | MUTE), run(start=MUTE, end=MUTE), run(end=MUTE, steps=4)],
+    "silence pays": [
+        run(end=SILENT | {"incentive/valid_minus_invalid": 0.1}),
+        run(end=SILENT, steps=4),
+        run(end=MUTE),
+    ],
     "all fail": [run(end={"train/A/success": 0.05})],
     "no variance": [run(start={"rollout/in_group_reward_std": 0.1}, end={"rollout/in_group_reward_std": 0.05})],
     "template collapse": [run(end={f"{COLLAPSE}/mi_estimate": 0.3}), run(start=TEMPLATE, end=TEMPLATE)],
@@ -84,13 +92,13 @@ FINE = {
         # The form of replies is lost: where it is not, a turn has two actions as before.
         run(start=MANY, end=FEW | {"train/A/num_actions": 1.0, "train/A/manager_invalid_action": 0.75}),
         # 100 episodes of 384, because dropped groups were played again.
-        run(start=MANY, end=FEW | {"rollout/refilled_groups": 16.0}),
+        run(start=MANY, end=FEW | {"train/episodes": 384.0}),
     ],
     "critic useless": [run(start={"critic/vf_explained_var": -0.5})],
     "mismatch": [run(start={"rollout/logprob_mismatch_mean": 0.5})],
     "truncation": [
         run(end={"train/truncation/reply_length": 20.0}),
-        run(end={"train/truncation/context": 30.0, "rollout/refilled_groups": 16.0}),
+        run(end=MUTE | {"train/truncation/reply_length": 200.0}),
     ],
     "stalled": [
         run(state="running", updated_at=0.0, now=500.0),
@@ -135,6 +143,24 @@ def test_evidence_names_numbers_and_steps():
     assert str(found).startswith("alarm: silence pays (90% sure, steps 21 to 30). ")
     assert rules(run(end={"rollout/logprob_mismatch_mean": 0.2}))["mismatch"].severity == "alarm"
     assert rules(run(end=TEMPLATE))["template collapse"].certainty == 0.9
+
+
+def test_shares_are_of_the_episodes_that_were_played_with_those_of_refills():
+    refilled = {"train/episodes": 512.0, "train/truncation/turn_cap": 300.0, "train/truncation/reply_length": 512.0}
+    found = rules(run(start=MANY, end=FEW | refilled))  # 128 configured, two turns each
+    assert "59% of the episodes end because they are out of turns" in found["few actions"].evidence
+    assert found["truncation"].evidence.startswith("50% of the replies are cut")
+
+
+def test_a_run_whose_process_is_gone_is_not_called_healthy(tmp_path):
+    folder = RunDir(tmp_path)
+    for row in run().rows[1:]:
+        folder.log(int(row["step"]), {name: value for name, value in row.items() if name != "step"})
+    folder.write_status("running")
+    with run_lock(tmp_path):
+        assert [each.rule for each in advise(read_health(tmp_path))] == ["healthy"]
+    (found,) = advise(read_health(tmp_path))
+    assert found.rule == "stalled" and "process is gone" in found.evidence
 
 
 def test_a_remedy_does_not_name_what_is_done_already():

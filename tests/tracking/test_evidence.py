@@ -24,6 +24,10 @@ INVALID = {"manager_invalid_action": 1.0}
 SOLVED = Status.SOLVED
 # Rule -> episodes of two groups of two, and what the rule says of them.
 SHOWN = {
+    "form lost": (
+        [episode(0, 0, turn()), episode(1, 0, turn(info=INVALID))],
+        ["group 1: 1 of 1 replies are invalid", "group 1, member 0: 1 of 1 replies are invalid"],
+    ),
     "silence pays": (
         [
             episode(0, 0, turn(), status=SOLVED),
@@ -119,6 +123,7 @@ SHOWN = {
 }
 # Rule -> episodes that do not show it.
 UNREMARKABLE = {
+    "form lost": [episode(0, 0, turn())],
     "silence pays": [episode(0, 0, turn())],
     "all fail": [episode(0, 0, turn(), status=SOLVED)],
     "no variance": [episode(0, 0, turn(), status=SOLVED)],

@@ -33,6 +33,20 @@ def test_silence_pays_where_nearly_all_turns_are_invalid():
     assert found.evidence == "in the last 5 steps 98% of turns were invalid, and no group had valid replies beside them"
 
 
+def test_the_form_is_lost_where_it_was_there_at_first_and_paid():
+    began = [step(1, 0.7, invalid=0.01, difference=0.25), step(2, 0.02, invalid=0.97, difference=0.35)]
+    mute = [step(number, 0.0, invalid=1.0) for number in range(3, 9)]
+    found = cause(EMPTY, *began, *mute)
+    assert found.name == "form lost" and "actor_rollout_ref.actor.optim.lr" in found.remedy
+    assert found.evidence == (
+        "in the last 5 steps 100% of the turns were invalid, in the first rollout 1%, and valid replies of the same "
+        "groups earned 0.30 more"
+    )
+    paid = [row | {"incentive/valid_minus_invalid": -0.1} for row in began]
+    assert cause(EMPTY, *paid, *mute).name == "silence pays"
+    assert cause(EMPTY, *began[1:], *mute).name == "silence pays", "it never had the form"
+
+
 def test_silence_pays_where_invalid_replies_earn_as_much():
     found = cause(COLLAPSE, step(1, 0.1, invalid=0.4, difference=-0.25), step(2, 0.1, invalid=0.6, difference=-0.75))
     assert found.name == "silence pays"

@@ -6,6 +6,7 @@ from ragen.algorithms.rollout_filter import FilterSettings, RolloutFilter
 from ragen.tracking.episodes import read_episodes
 from ragen.tracking.rundir import read_table, table_steps
 from ragen.tracking.tracker import Trackers
+from ragen.tracking.validation import mean_success
 from ragen.trainer.recorder import Recorder
 from ragen.types import Episode, Status, Turn, group_episodes
 from tests.tracking.trackers import some_trackers
@@ -88,6 +89,19 @@ def test_generations_of_a_validation_become_a_table_on_request(trackers, tmp_pat
     columns, rows = read_table(tmp_path, "val/generations", 3)
     assert columns == ["tag", "seed", "conversation", "score", "success"] and len(rows) == 1
     assert rows[0][:2] == ["Bandit", 0] and "[assistant]\nreply " in rows[0][2]
+
+
+def test_the_line_of_a_step_says_the_success_that_compare_and_diagnose_read(tmp_path, capsys):
+    """The mean over the environments, however many levels each of them has."""
+    ends = {"val-env/Bandit/success_low": 0.5, "val-env/Bandit/success_high": 0.9}
+    lake = {f"val-env/Lake/{name}": value for name, value in (("success", 0.2), ("success_low", 0.1))}
+    metrics = {"val-env/Bandit/success": 0.8, **ends, **lake, "val-env/Lake/success_high": 0.5}
+    with some_trackers(tmp_path, "console") as opened:
+        recorder(opened).record_validation(1, [episode(0, 0, 1.0)], metrics)
+        opened.log(1, metrics)
+    # 0.3 and 0.1 below, 0.1 and 0.3 above: as squares, halved
+    assert f"{mean_success(metrics)}" == "0.500 [0.342, 0.658]"
+    assert "val 0.500 [0.342, 0.658]" in capsys.readouterr().out
 
 
 def test_rollouts_that_are_lost_altogether_are_reported_once(trackers, capsys):

@@ -147,7 +147,9 @@ def plan_line(title: str, runs: Sequence[Run], done: Mapping[str, Outcome], num_
 
 def print_plan(title: str, runs: Sequence[Run], slots: Sequence[Slot], done: Mapping[str, Outcome]) -> None:
     """What would be run, in the order of the queue, with the commands as they would be on the first free slot."""
-    print(f"{title}: {len(runs)} runs on {len(slots)} slots ({', '.join(slot.label for slot in slots)}), a dry run")
+    several = "" if len(slots) == 1 else "s"
+    labels = ", ".join(slot.label for slot in slots)
+    print(f"{title}: {len(runs)} runs on {len(slots)} slot{several} ({labels}), a dry run")
     num_queued = 0
     for run in runs:
         is_resumed = (run.run_dir / LATEST).exists()

@@ -154,7 +154,7 @@ def break_even_line(each: TagEarnings) -> str:
     if silent is None or point is None:
         return ""
     if point <= 0:
-        return f"A failed try earns {each.failed:.2f}, silence {silent.total:.2f}: silence never pays."
+        return f"A failed try earns {each.failed:z.2f}, silence {silent.total:.2f}: silence never pays."
     if point >= 1:
         return f"Even a solved level earns only {each.solved:.2f}, silence {silent.total:.2f}: trying never pays."
     return (

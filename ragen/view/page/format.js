@@ -14,11 +14,21 @@ export function number(value, digits = 3) {
 }
 
 function trimmed(value, digits) {
-  return String(Number(value.toPrecision(digits)));
+  const decimals = digits - 1 - Math.floor(Math.log10(value));
+  return String(Number(decimals > 0 ? rounded(value, decimals) : value.toPrecision(digits)));
+}
+
+// So many decimals. Exact ties, of which shares of 16 or 256 levels are full, go to the even digit, as Python prints
+// them: 0.8125 is 0.812, which toFixed makes 0.813.
+function rounded(value, decimals) {
+  const beyond = value.toFixed(decimals + 30).split(".")[1].slice(decimals);
+  if (!/^50*$/.test(beyond)) return value.toFixed(decimals);
+  const scale = 10 ** decimals;
+  return ((2 * Math.round((value * scale) / 2)) / scale).toFixed(decimals);
 }
 
 // A share with three decimals, as the console prints it: 0.562
-export const share = (value) => (value === null || value === undefined ? "–" : value.toFixed(3));
+export const share = (value) => (value === null || value === undefined ? "–" : rounded(value, 3));
 
 export const interval = (low, high) =>
   low === null || low === undefined || high === null || high === undefined ? "" : `[${share(low)}, ${share(high)}]`;

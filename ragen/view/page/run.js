@@ -31,7 +31,8 @@ function Facts({ run }) {
 
 function Cards({ run }) {
   const advisories = run.advisories ?? [];
-  const ending = [run.reason, run.cause, run.status?.remedy].filter(Boolean);
+  const cause = run.reason?.includes(run.cause) ? "" : run.cause; // reasons of earlier versions do not name it
+  const ending = [run.reason, cause, run.status?.remedy].filter(Boolean);
   if (advisories.length === 0 && ending.length === 0) return null;
   return html`<ul class="cards" aria-label="How the run does">
     ${ending.length > 0 && html`<li class="card ending"><h3>How it ended</h3>${ending.map((text) => html`<${Text} as="p" text=${text} name="ending" />`)}</li>`}

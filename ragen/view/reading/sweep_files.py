@@ -77,7 +77,7 @@ def sweep_folder(folder: str, root: Path) -> str:
     """The outermost folder with a summary log beside it (logs/kl and logs/kl.log), else the folder itself."""
     top, current = folder, Path(folder)
     while True:
-        if current.with_name(f"{current.name}.log").is_file():
+        if current.name and current.with_name(f"{current.name}.log").is_file():  # `.` has no name
             top = str(current)
         if current == root or current == current.parent:
             return top

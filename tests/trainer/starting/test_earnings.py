@@ -104,6 +104,8 @@ def test_where_failing_costs_nothing_silence_never_pays():
     each = compare("Lake", {"silent": [played(-0.5)], "random": tries, "model": [played(-0.4)]})
     assert each.break_even == pytest.approx(-0.5) and not each.silence_pays
     assert break_even_line(each) == "A failed try earns 0.00, silence -0.50: silence never pays."
+    each = compare("Lake", {"silent": [played(-0.5)], "random": [played(-0.001), played(1.0, Status.SOLVED)]})
+    assert break_even_line(each).startswith("A failed try earns 0.00, ")
 
 
 def test_a_model_without_the_form_is_not_warned_of_where_failing_earns_more_than_silence():

@@ -86,6 +86,20 @@ def test_seeds_are_drawn_as_mean_and_students_interval(visitor: Visitor):
     assert (found["values"][1], found["low"][1]) == (0.2, None)  # one seed has no interval
 
 
+def test_numbers_are_rounded_as_the_commands_print_them(visitor: Visitor):
+    """A share of 256 levels lies exactly between two thousandths at every sixteenth."""
+    values = [count / 256 for count in range(1, 256)] + [2 / 3, 0.0005, 0.9996, 0.99951]
+    found = visitor.open(PAGES["run"]).evaluate(
+        """async (values) => {
+            const { share, number } = await import("app/format.js");
+            return values.map((value) => [share(value), number(value)]);
+        }""",
+        values,
+    )
+    assert [shown for shown, _ in found] == [f"{value:.3f}" for value in values]
+    assert [float(shown.replace("−", "-")) for _, shown in found] == [float(f"{value:.3g}") for value in values]
+
+
 def test_references_of_compared_runs_are_named_where_they_differ(visitor: Visitor):
     page = visitor.open("/runs")
     found = page.evaluate("""async () => (await import("app/compare.js")).referencesOf([
@@ -152,6 +166,17 @@ def test_advisories_lead_to_episodes_and_groups(visitor: Visitor, runs: Path):
     card.get_by_role("link", name="Step 6, group 2", exact=True).click()
     expect(page.get_by_role("heading", name="FrozenLake, group 2")).to_be_visible()
     expect(page.locator(".member")).to_have_count(2)
+
+
+def test_the_cause_of_an_early_stop_is_said_once(visitor: Visitor, runs: Path):
+    folder = RunDir(runs / "stopped")
+    folder.write_config(CONFIG)
+    folder.log(1, {"train/FrozenLake/success": 0.0})
+    reason = "the filter kept no group; the cause: all fail (success was 0.000)"
+    folder.write_status("early_stopped", reason, step=1, cause="all fail", remedy="Begin with easier levels.")
+    card = visitor.open("/run/0%2Fstopped").locator(".ending")
+    expect(card).to_contain_text("Begin with easier levels.")
+    assert card.inner_text().count("all fail") == 1
 
 
 def test_any_metric_and_the_configuration_are_found_by_words(visitor: Visitor):

@@ -14,7 +14,7 @@ def touch(*files: Path) -> None:
         file.touch()
 
 
-def test_a_sweep_is_the_folder_beside_its_summary_log(tmp_path):
+def test_a_sweep_is_the_folder_beside_its_summary_log(tmp_path, monkeypatch):
     logs = tmp_path / "logs"
     touch(logs / "kl.log", *(logs / "kl" / "tag" / value / f"{value}.command" for value in "ab"))
     touch(logs / "kl" / "tag" / "a" / "a.result.json")
@@ -26,6 +26,8 @@ def test_a_sweep_is_the_folder_beside_its_summary_log(tmp_path):
     assert [stem.name for stem in found["0/study"].stems] == ["x-1", "x-2"]
     assert list(find_sweeps([logs, tmp_path / "logs" / "kl"])) == ["0/kl"]  # once, by the first folder
     assert list(find_sweeps([tmp_path / "study"])) == ["0/."]
+    monkeypatch.chdir(tmp_path)
+    assert [*find_sweeps([Path()])] == [*found], "as `ragen view .` asks"
 
 
 def test_files_inside_runs_make_no_sweep(tmp_path):
