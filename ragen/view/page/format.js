@@ -21,7 +21,7 @@ function trimmed(value, digits) {
 // So many decimals. Exact ties, of which shares of 16 or 256 levels are full, go to the even digit, as Python prints
 // them: 0.8125 is 0.812, which toFixed makes 0.813.
 function rounded(value, decimals) {
-  const beyond = value.toFixed(decimals + 30).split(".")[1].slice(decimals);
+  const beyond = value.toFixed(decimals + 30).split(".")[1]?.slice(decimals); // none: huge, or no number
   if (!/^50*$/.test(beyond)) return value.toFixed(decimals);
   const scale = 10 ** decimals;
   return ((2 * Math.round((value * scale) / 2)) / scale).toFixed(decimals);

@@ -98,6 +98,8 @@ def test_numbers_are_rounded_as_the_commands_print_them(visitor: Visitor):
     )
     assert [shown for shown, _ in found] == [f"{value:.3f}" for value in values]
     assert [float(shown.replace("−", "-")) for _, shown in found] == [float(f"{value:.3g}") for value in values]
+    huge = visitor.page.evaluate("""async () => (await import("app/format.js")).share(1e21)""")
+    assert huge == "1e+21"  # JavaScript writes no decimals there
 
 
 def test_references_of_compared_runs_are_named_where_they_differ(visitor: Visitor):
