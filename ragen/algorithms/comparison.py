@@ -34,7 +34,7 @@ class Gap:
     estimate: Estimate
     """The mean difference with Student's interval over the seeds; no interval from one seed."""
     p: float
-    """Of a difference at least as far from zero if there is none, two-sided; NaN from one seed, or from equal ones."""
+    """Of a difference at least as far from zero if there is none, two-sided; NaN from one seed, or from equal differences."""
     std: float
     """Deviation of the difference between pairs of seeds; NaN from one seed."""
     num_seeds: int
@@ -79,7 +79,7 @@ def unpaired_gap(one: Sequence[float], other: Sequence[float]) -> Gap:
 
 def _p_value(mean: float, error: float, degrees: float) -> float:
     if error < TINY:  # seeds that agree to the last level are a coincidence, not certainty
-        return math.nan if abs(mean) > TINY else 1.0
+        return math.nan
     return two_sided_p(mean / error, degrees)
 
 

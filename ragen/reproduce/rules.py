@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
-from ragen.algorithms.comparison import ALPHA, TINY, Gap, holm, paired_gap, seeds_needed
+from ragen.algorithms.comparison import ALPHA, Gap, holm, paired_gap, seeds_needed
 from ragen.algorithms.statistics import Estimate, proportion_interval, student_interval, unknown_interval
 from ragen.reproduce.claim import Evidence, Finding, Point, Verdict
 from ragen.studies.conditions import Curve
@@ -65,7 +65,7 @@ def ruling_of(gap: Gap, p: float, margin: float, estimate: Estimate) -> Ruling:
         return Ruling(verdict="holds" if mean > 0 else "does not hold", estimate=estimate)
     if p < ALPHA and mean > 0:
         return Ruling(verdict="holds", estimate=estimate)
-    if high < margin or (p < ALPHA and mean < 0) or gap.std < TINY:
+    if high < margin or (p < ALPHA and mean < 0):
         return Ruling(verdict="does not hold", estimate=estimate)
     worth = margin or abs(mean)
     return Ruling(
