@@ -25,8 +25,8 @@ def train_seeds(config: Config, config_name: str, config_dir: str | None, overri
     slots = cut_slots(find_machine(None), config.trainer.n_gpus_per_node, config.trainer.runs_per_gpu)
     runs = plan_seeds(config, config_name, config_dir, overrides, slots[0])
     outcomes = drive(runs, slots, title=f"{config.trainer.experiment_name}, {len(runs)} seeds") or {}
-    by_seed = [replace(run, seed=int(run.config.seed.train)) for run in runs if run.config]  # as arms are listed
-    (condition,) = read_conditions(by_seed, outcomes)
+    arms = [replace(run, seed=seed) for run in runs if run.config and (seed := run.config.seed.train) is not None]
+    (condition,) = read_conditions(arms, outcomes)
     if condition.counted:
         print(f"\n{arms_table([condition])}\n\nMean success of the last validation [{interval_name([condition])}].")
     if note := collapse_note([condition]):
