@@ -206,6 +206,7 @@ def _earned(group: Group) -> str:
 
 CHOICES: dict[str, Callable[[Sequence[Episode]], list[Pick]]] = {
     "silence pays": invalid_turns,
+    "no form": invalid_turns,
     "all fail": best_and_usual_failures,
     "no variance": equal_groups,
     "template collapse": equal_thoughts,

@@ -58,6 +58,7 @@ MANY = {"train/A/num_actions": 3.0}
 FEW = {"train/A/num_actions": 2.0, "train/truncation/turn_cap": 100.0}
 BAD = {
     "silence pays": [run(end=SILENT), run(end={"train/A/manager_invalid_action": 0.95})],
+    "no form": [run(start={"train/A/manager_invalid_action": 0.95}, end={"train/A/manager_invalid_action": 0.95})],
     "all fail": [run(end={"train/A/success": 0.0})],
     "no variance": [run(end={"rollout/in_group_reward_std": 0.05}), run(end={"rollout/in_group_reward_std": 0.0})],
     "template collapse": [run(end=TEMPLATE), run(end={f"{COLLAPSE}/retrieval_accuracy": 0.13})],
@@ -72,7 +73,12 @@ BAD = {
     "no progress": [run(validations=(0.2, 0.2, 0.2))],
 }
 FINE = {
-    "silence pays": [run(end=SILENT | {"incentive/valid_minus_invalid": 0.1}), run(end=SILENT, steps=4)],
+    "silence pays": [
+        run(end=SILENT | {"incentive/valid_minus_invalid": 0.1}),
+        run(end=SILENT, steps=4),
+        *BAD["no form"],
+    ],
+    "no form": [run(end={"train/A/manager_invalid_action": 0.95}), run(start=SILENT, end=SILENT)],
     "all fail": [run(end={"train/A/success": 0.05})],
     "no variance": [run(start={"rollout/in_group_reward_std": 0.1}, end={"rollout/in_group_reward_std": 0.05})],
     "template collapse": [run(end={f"{COLLAPSE}/mi_estimate": 0.3}), run(start=TEMPLATE, end=TEMPLATE)],
