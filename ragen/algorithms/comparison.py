@@ -34,7 +34,7 @@ class Gap:
     estimate: Estimate
     """The mean difference with Student's interval over the seeds; no interval from one seed."""
     p: float
-    """Of a difference at least as far from zero if there is none, two-sided; NaN from one seed, or from equal differences."""
+    """Of a difference at least as far from zero if there is none, two-sided; NaN from one seed, or from equal ones."""
     std: float
     """Deviation of the difference between pairs of seeds; NaN from one seed."""
     num_seeds: int

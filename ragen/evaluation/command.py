@@ -6,6 +6,7 @@ import time
 from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import yaml
 
@@ -154,15 +155,26 @@ def to_overrides(
 
 
 def group_overrides(words: Sequence[str], own: Path) -> list[str]:
-    """A run's own config.yaml holds resolved numbers of groups, which do not follow another total by themselves."""
+    """A run's own config.yaml holds resolved numbers of groups, which do not follow another total by themselves.
+
+    A file that leaves them out, or to interpolation, takes those of the files it builds on, which follow.
+    """
     given = {key: value for key, _, value in (word.lstrip("+").partition("=") for word in words)}
     overrides = []
     for name in ("train", "val"):
         total, key = given.get(f"es_manager.{name}.env_groups", ""), f"es_manager.{name}.env_configs.n_groups"
         if total.isdecimal() and key not in given and f"es_manager.{name}.env_configs.tags" not in given:
-            counts = yaml.safe_load(own.read_text(encoding="utf-8"))["es_manager"][name]["env_configs"]["n_groups"]
-            overrides.append(f"{key}={shares(counts, int(total))}".replace(" ", ""))
+            counts = written_value(yaml.safe_load(own.read_text(encoding="utf-8")), key)
+            if isinstance(counts, list) and all(isinstance(count, int) for count in counts):
+                overrides.append(f"{key}={shares(counts, int(total))}".replace(" ", ""))
     return overrides
+
+
+def written_value(content: Any, key: str) -> Any:
+    """The value of a dotted key in the content of a file; None where the file does not write it."""
+    for name in key.split("."):
+        content = content.get(name) if isinstance(content, dict) else None
+    return content
 
 
 def run_evaluation(config: Config, out: Path, *, modes: Sequence[str], has_references: bool) -> list[Result]:

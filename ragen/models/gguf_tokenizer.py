@@ -33,7 +33,9 @@ FILLERS = (
 CONTROL, USER_DEFINED, UNUSED = 3, 4, 5
 """llama.cpp's kinds of tokens: never written as text; added to the vocabulary; rows without a token."""
 MOST_DIFFERENT = 0.01
-"""Share of tokens that may have another text than in the file: some have none, and get a name from each side."""
+"""Share of tokens that may have another text than in the file: some have none, and get a name from each side.
+
+A text that the file knows by another number is no such name, and refused."""
 
 # How text is cut before merges, by llama.cpp's names.
 _WORDS = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|%s| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
@@ -70,11 +72,19 @@ def check_same_tokens(gguf: Gguf, tokenizer: Any, folder: Path) -> None:
     ours = tokenizer.convert_ids_to_tokens(list(range(min(len(tokenizer), len(theirs)))))
     differing = [index for index, token in enumerate(ours) if token != theirs[index]]
     missing = sum(kind != UNUSED for kind in gguf.facts.get("tokenizer.ggml.token_type", [])[len(tokenizer) :])
-    if len(differing) + missing > MOST_DIFFERENT * max(len(theirs), 1) and theirs:
-        example = f": {differing[0]} is {ours[differing[0]]!r} and {theirs[differing[0]]!r}" if differing else ""
+    known = set(theirs)
+    moved = [index for index in differing if ours[index] in known]
+    if (moved or len(differing) + missing > MOST_DIFFERENT * len(theirs)) and theirs:
+        first = [*moved, *differing][:1]
+        example = "".join(f": {index} is {ours[index]!r} and {theirs[index]!r}" for index in first)
         raise ConfigError(
             f"--tokenizer {folder} is not that of {gguf.name}: {len(differing)} of {len(ours)} tokens differ{example}; "
             f"{missing} are missing. Give the tokenizer of this model."
+        )
+    if differing:
+        print(
+            f"{len(differing)} of {len(ours)} tokens have another name in the file, such as {differing[0]}: "
+            f"{ours[differing[0]]!r} and {theirs[differing[0]]!r}"
         )
 
 

@@ -47,6 +47,8 @@ class Curve:
     """Validation episodes behind each success."""
     num_levels: int
     """Levels they are played on."""
+    last_step: int | None = None
+    """Last step of the run, validated or not; None where that is not known."""
 
     @property
     def successes(self) -> list[float]:
@@ -134,11 +136,9 @@ class Condition:
 
 
 def read_curve(run: ListedRun, outcome: Outcome) -> Curve:
-    val = read_validation(run.run_dir)
+    val, records = read_validation(run.run_dir), read_records(run.run_dir)
     found = [
-        (record["step"], estimate)
-        for record in read_records(run.run_dir)
-        if (estimate := mean_success(record, val.levels)) is not None
+        (record["step"], estimate) for record in records if (estimate := mean_success(record, val.levels)) is not None
     ]
     return Curve(
         run=run,
@@ -147,6 +147,7 @@ def read_curve(run: ListedRun, outcome: Outcome) -> Curve:
         estimates=[estimate for _, estimate in found],
         num_episodes=sum(val.levels.values()) * val.group_size,
         num_levels=sum(val.levels.values()),
+        last_step=records[-1]["step"] if records else None,
     )
 
 
@@ -202,10 +203,11 @@ def endings(condition: Condition) -> str:
     for curve in condition.curves:
         outcome = curve.outcome
         step = curve.steps[-1] if curve.steps else "?"
+        stopped = step if curve.last_step is None else curve.last_step
         words.append(
             {
                 "success": f"step {step}",
-                "early_stopped": f"early stop at {step} ({outcome.stop})",
+                "early_stopped": f"early stop at {stopped} ({outcome.stop})",
                 "fail": "failed",
                 "missing": f"not yet, step {step}" if curve.steps else "not run",
             }[outcome.status]

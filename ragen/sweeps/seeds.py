@@ -26,7 +26,8 @@ def train_seeds(config: Config, config_name: str, config_dir: str | None, overri
     runs = plan_seeds(config, config_name, config_dir, overrides, slots[0])
     outcomes = drive(runs, slots, title=f"{config.trainer.experiment_name}, {len(runs)} seeds") or {}
     # As in `ragen compare`, the seed of a run is its seed.train here.
-    (condition,) = read_conditions([replace(run, seed=run.config.seed.train) for run in runs if run.config], outcomes)
+    arms = [replace(run, seed=seed) for run in runs if run.config and (seed := run.config.seed.train) is not None]
+    (condition,) = read_conditions(arms, outcomes)
     if condition.counted:
         each = [Condition(value=curve.run.name, curves=[curve]) for curve in condition.curves]
         table = arms_table([*each, replace(condition, value="mean")])

@@ -29,6 +29,7 @@ from ragen.tracking.stop_cause import (
     REMEDIES,
     SILENT_SHARE,
     earns_as_much,
+    has_no_form,
     how_form_was_lost,
     what_they_earned,
 )
@@ -124,10 +125,16 @@ class Health:
         found = [float(row[name]) for row in self.recent if isinstance(row.get(name), int | float)]
         return fmean(found) if found else None
 
-    def of_tags(self, metric: str) -> float:
-        """A metric of training, over all environments and the last steps."""
-        found = [value for row in self.recent for value in names.by_tag(row, names.TRAIN, metric).values()]
+    def of_tags(self, metric: str, rows: Sequence[Mapping[str, Any]] | None = None) -> float:
+        """A metric of training, over all environments and the last steps, or those given."""
+        steps = self.recent if rows is None else rows
+        found = [value for row in steps for value in names.by_tag(row, names.TRAIN, metric).values()]
         return fmean(found) if found else 0.0
+
+    @cached_property
+    def invalid_at_first(self) -> float:
+        """Share of invalid turns in the first steps."""
+        return self.of_tags(names.INVALID, self.training[:WINDOW])
 
     @cached_property
     def validations(self) -> list[tuple[int, Estimate]]:
@@ -174,12 +181,22 @@ def silence_pays(run: Health) -> Advisory | None:
         return None
     invalid, difference = run.of_tags(names.INVALID), run.mean(names.VALID_MINUS_INVALID)
     pays = earns_as_much(invalid, difference)
-    if not pays and invalid < SILENT_SHARE:
+    if (not pays and invalid < SILENT_SHARE) or has_no_form(run.invalid_at_first, invalid, difference):
         return None
     certainty = 0.9 if pays else 0.7
     evidence = f"{invalid:.0%} of the turns were invalid{what_they_earned(difference)}."
     metrics = names.VALID_MINUS_INVALID, names.join(names.TRAIN, names.FORMAT_VALID)
     return run.advisory("silence pays", "alarm", certainty, evidence, REMEDIES["silence pays"], *metrics)
+
+
+def no_form(run: Health) -> Advisory | None:
+    """The model never replied in the form that the prompt asks for."""
+    invalid, difference = run.of_tags(names.INVALID), run.mean(names.VALID_MINUS_INVALID)
+    if len(run.recent) < FEWEST or not has_no_form(run.invalid_at_first, invalid, difference):
+        return None
+    evidence = f"{invalid:.0%} of the turns were invalid, at first {run.invalid_at_first:.0%}."
+    metric = names.join(names.TRAIN, names.FORMAT_VALID)
+    return run.advisory("no form", "alarm", 0.9, evidence, REMEDIES["no form"], metric)
 
 
 def all_fail(run: Health) -> Advisory | None:
@@ -400,6 +417,7 @@ def healthy(run: Health) -> Advisory:
 RULES: tuple[Callable[[Health], Advisory | None], ...] = (
     form_lost,
     silence_pays,
+    no_form,
     all_fail,
     no_variance,
     template_collapse,

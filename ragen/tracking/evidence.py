@@ -207,6 +207,7 @@ def _earned(group: Group) -> str:
 CHOICES: dict[str, Callable[[Sequence[Episode]], list[Pick]]] = {
     "form lost": invalid_turns,
     "silence pays": invalid_turns,
+    "no form": invalid_turns,
     "all fail": best_and_usual_failures,
     "no variance": equal_groups,
     "template collapse": equal_thoughts,

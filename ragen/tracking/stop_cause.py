@@ -2,6 +2,7 @@
 
 form lost       nearly all replies are invalid, though at first most were valid, and those earned more
 silence pays    the policy stops trying, because invalid replies earn as much
+no form         the model never replied in the form that the prompt asks for
 all fail        no episode succeeds, so that nothing is rewarded
 few succeed     validation stays below its limit, though some episodes succeed
 all solved      nothing is left to learn
@@ -39,6 +40,10 @@ REMEDIES = {
     "silence pays": "Make an invalid reply cost more than trying (es_manager.format_penalty), teach the model the form "
     "and the game first (`ragen sft`), choose easier levels, or allow fewer actions per turn "
     "(agent_proxy.max_actions_per_turn). `ragen check` shows what silence earns.",
+    "no form": "Let the prompt show a finished answer (agent_proxy.example_answer, on by default), read its answers "
+    "leniently (agent_proxy.answer_parsing=lenient), teach it the form with `ragen sft`, begin with a model that "
+    "follows instructions, or give replies more room: actor_rollout_ref.rollout.response_length, and the tag's "
+    "max_tokens where agent_proxy.enforce_max_tokens is True.",
     "all fail": "Begin with easier levels or with a model that was taught by `ragen sft`; `ragen check` shows what a "
     "random policy achieves on these levels.",
     "few succeed": "Begin with easier levels or a model that was taught by `ragen sft`, or be more patient: "
@@ -81,15 +86,16 @@ def find_stop_cause(rule: str, rows: Sequence[Mapping[str, Any]]) -> StopCause |
     """
     is_validation = rule == "low_validation_success"
     rollout, word = (names.VALIDATION, "validation") if is_validation else (names.TRAIN, "step")
-    last = [row for row in rows if names.by_tag(row, rollout, names.SUCCESS)][-RECENT_STEPS:]
+    played = [row for row in rows if names.by_tag(row, rollout, names.SUCCESS)]
+    first, last = played[:RECENT_STEPS], played[-RECENT_STEPS:]
     if not last:
         return None
     tags = names.by_tag(last[-1], rollout, names.SUCCESS)
     if is_validation:  # one tag that stays low is enough for the rule
         tags = dict([min(tags.items(), key=lambda each: each[1])])
 
-    def mean(metric: str) -> float:
-        return fmean(row.get(names.join(rollout, tag, metric), 0.0) for row in last for tag in tags)
+    def mean(metric: str, of: Sequence[Mapping[str, Any]] = last) -> float:
+        return fmean(row.get(names.join(rollout, tag, metric), 0.0) for row in of for tag in tags)
 
     def mean_of_steps(name: str) -> float | None:
         values = [row[name] for row in rows[-RECENT_STEPS:] if name in row]
@@ -99,6 +105,9 @@ def find_stop_cause(rule: str, rows: Sequence[Mapping[str, Any]]) -> StopCause |
     when = f"in the last {len(last)} {word}s" if len(last) > 1 else f"in the last {word}"
     if (lost := how_form_was_lost(rows, invalid)) is not None:
         return StopCause(name="form lost", evidence=f"{when} {lost}")
+    if has_no_form(at_first := mean(names.INVALID, first), invalid, difference):
+        began = f"in the first {len(first)}" if len(first) > 1 else "in the first"
+        return StopCause(name="no form", evidence=f"{when} {invalid:.0%} of turns were invalid, {began} {at_first:.0%}")
     if invalid >= SILENT_SHARE or earns_as_much(invalid, difference):
         evidence = f"{when} {invalid:.0%} of turns were invalid{what_they_earned(difference)}"
         return StopCause(name="silence pays", evidence=evidence)
@@ -127,6 +136,14 @@ def how_form_was_lost(rows: Sequence[Mapping[str, Any]], invalid: float) -> str 
         return None
     beside = what_they_earned(fmean(differences))
     return f"{invalid:.0%} of the turns were invalid, in the first rollout {at_first:.0%}{beside}"
+
+
+def has_no_form(at_first: float, invalid: float, difference: float | None) -> bool:
+    """Whether nearly all turns were invalid from the first steps on: silence was not learned, the form never was.
+
+    Unless valid replies of the same groups earn no more: then it will not be learned either.
+    """
+    return min(at_first, invalid) >= SILENT_SHARE and not earns_as_much(invalid, difference)
 
 
 def earns_as_much(invalid: float, difference: float | None) -> bool:

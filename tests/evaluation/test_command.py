@@ -89,6 +89,16 @@ def test_the_module_of_the_documents_is_the_same_command(tmp_path):
     assert (out / "episodes" / "greedy.jsonl.gz").exists()
 
 
+def test_a_configuration_of_ones_own_need_not_name_the_number_of_groups(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.yaml").write_text("defaults: [_2_sokoban, _self_]\nes_manager: {train: {group_size: 4}}\n")
+    (tmp_path / "empty.yaml").write_text("defaults: [_2_sokoban, _self_]\n")
+    words = ["--config-dir", ".", "--no-reference", "--mode", "greedy", "es_manager.val.env_groups=2"]
+    for name in ("mine", "empty"):
+        assert main(["eval", "tiny", "--config-name", name, "--out", name, *words]) == 0
+        assert "CoordSokoban: 2 levels" in capsys.readouterr().out
+
+
 def test_episodes_may_have_25_turns_and_more(tmp_path):
     # The embedded model has never seen such large boards, so some episodes use every turn.
     args = [

@@ -120,3 +120,26 @@ def test_a_folder_without_a_tokenizer_is_refused(tmp_path: Path):
 def test_a_vocabulary_that_cannot_be_rebuilt_asks_for_the_original(tmp_path: Path, key: str, value: str):
     with pytest.raises(ConfigError, match=rf"{value}.*cannot be rebuilt exactly.*--tokenizer DIR"):
         check_tokenizer(written(tmp_path, toy_tokenizer(), **{key: value}), None)
+
+
+def test_a_tokenizer_in_which_two_tokens_changed_places_is_refused(tmp_path: Path):
+    gguf, folder = written(tmp_path, toy_tokenizer()), tmp_path / "tokenizer"
+    toy_tokenizer().save_pretrained(folder)
+    content = json.loads((folder / "tokenizer.json").read_text(encoding="utf-8"))
+    vocabulary = content["model"]["vocab"]
+    first, second = sorted(vocabulary, key=vocabulary.get)[10:12]
+    vocabulary[first], vocabulary[second] = vocabulary[second], vocabulary[first]
+    (folder / "tokenizer.json").write_text(json.dumps(content), encoding="utf-8")
+    with pytest.raises(ConfigError, match=r"toy.gguf: 2 of .* tokens differ") as refused:
+        check_tokenizer(gguf, folder)
+    assert repr(first) in str(refused.value) and repr(second) in str(refused.value)
+
+
+def test_names_of_rows_without_a_text_may_differ_which_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    original, folder = toy_tokenizer(), tmp_path / "tokenizer"
+    original.save_pretrained(folder)
+    gguf = written(tmp_path, original)
+    tokens = gguf.facts["tokenizer.ggml.tokens"]
+    tokens[5] = "<unused_5>"
+    check_tokenizer(gguf, folder)
+    assert "1 of " in (said := capsys.readouterr().out) and "'<unused_5>'" in said

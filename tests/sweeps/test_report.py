@@ -128,7 +128,7 @@ def test_a_report_over_seeds(tmp_path):
     ]
     text = files[0].read_text()
     assert "| 0 | 0.550 [0.000, 1.000] | 0.600 [0.502, 0.691] | 10, 20 | 0 of 2 | step 20 | 61.2 s |" in text
-    assert f"| 0.1 | 0.030 | 0.100 | 0 | 1 of 2 | early stop at 10 ({STOP}: {CAUSE}), step 20 |" in text
+    assert f"| 0.1 | 0.030 | 0.100 | 0 | 1 of 2 | early stop at 11 ({STOP}: {CAUSE}), step 20 |" in text
     assert "is a failed regime" in text and "0.1: 1 of 2, 0.50 [0.09, 0.91]" in text
     # Seed 2 alone has a run that did not collapse on both sides: 0.03 - 0.6.
     assert "| 0.1 | -0.570 | - | - | -0.500 | " in text and "no verdict on the mean: runs collapsed" in text

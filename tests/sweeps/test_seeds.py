@@ -22,6 +22,8 @@ SMALL = [
     "collapse_detection.compute_freq=0",
 ]
 
+SEED = load_config("quickstart_bandit").seed.train or 0
+
 
 def plan(*overrides: str):
     return plan_seeds(load_config("quickstart_bandit", overrides), "quickstart_bandit", None, overrides, CPU)

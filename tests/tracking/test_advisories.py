@@ -60,7 +60,8 @@ MANY = {"train/A/num_actions": 3.0}
 FEW = {"train/A/num_actions": 2.0, "train/truncation/turn_cap": 100.0}
 BAD = {
     "form lost": [run(end=MUTE)],
-    "silence pays": [run(end=SILENT), run(end=SILENT | MUTE), run(start=MUTE, end=MUTE)],
+    "silence pays": [run(end=SILENT), run(end=SILENT | MUTE)],
+    "no form": [run(start=MUTE, end=MUTE)],
     "all fail": [run(end={"train/A/success": 0.0})],
     "no variance": [run(end={"rollout/in_group_reward_std": 0.05}), run(end={"rollout/in_group_reward_std": 0.0})],
     "template collapse": [run(end=TEMPLATE), run(end={f"{COLLAPSE}/retrieval_accuracy": 0.13})],
@@ -80,7 +81,9 @@ FINE = {
         run(end=SILENT | {"incentive/valid_minus_invalid": 0.1}),
         run(end=SILENT, steps=4),
         run(end=MUTE),
+        *BAD["no form"],
     ],
+    "no form": [run(end=MUTE), run(start=SILENT, end=SILENT)],
     "all fail": [run(end={"train/A/success": 0.05})],
     "no variance": [run(start={"rollout/in_group_reward_std": 0.1}, end={"rollout/in_group_reward_std": 0.05})],
     "template collapse": [run(end={f"{COLLAPSE}/mi_estimate": 0.3}), run(start=TEMPLATE, end=TEMPLATE)],

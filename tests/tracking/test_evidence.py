@@ -37,6 +37,10 @@ SHOWN = {
         ],
         ["group 1: 3 of 4 replies are invalid", "group 1, member 1: 2 of 2 replies are invalid"],
     ),
+    "no form": (
+        [episode(0, 0, turn(info=INVALID)), episode(1, 0, turn())],
+        ["group 0: 1 of 1 replies are invalid", "group 0, member 0: 1 of 1 replies are invalid"],
+    ),
     "all fail": (
         [
             episode(0, 0, turn(), status=Status.OUT_OF_TURNS),

@@ -28,7 +28,8 @@ def cause(rule: str, *rows: dict[str, float]) -> StopCause:
 
 
 def test_silence_pays_where_nearly_all_turns_are_invalid():
-    found = cause(EMPTY, *[step(number, 0.0, invalid=0.98) for number in range(9)])
+    tried = [step(number, 0.1, invalid=0.3) for number in range(5)]
+    found = cause(EMPTY, *tried, *[step(number, 0.0, invalid=0.98) for number in range(5, 10)])
     assert found.name == "silence pays"
     assert found.evidence == "in the last 5 steps 98% of turns were invalid, and no group had valid replies beside them"
 
@@ -44,7 +45,16 @@ def test_the_form_is_lost_where_it_was_there_at_first_and_paid():
     )
     paid = [row | {"incentive/valid_minus_invalid": -0.1} for row in began]
     assert cause(EMPTY, *paid, *mute).name == "silence pays"
-    assert cause(EMPTY, *began[1:], *mute).name == "silence pays", "it never had the form"
+    assert cause(EMPTY, *began[1:], *mute).name == "no form"
+
+
+def test_a_model_that_never_had_the_form_has_not_learned_to_be_silent():
+    never = [step(number, 0.0, invalid=0.98) for number in range(9)]
+    found = cause(EMPTY, *never)
+    assert found.name == "no form" and "ragen sft" in found.remedy
+    assert found.evidence == "in the last 5 steps 98% of turns were invalid, in the first 5 98%"
+    assert cause(EMPTY, *[row | {"incentive/valid_minus_invalid": -0.1} for row in never]).name == "silence pays"
+    assert cause(EMPTY, never[0]).evidence == "in the last step 98% of turns were invalid, in the first 98%"
 
 
 def test_silence_pays_where_invalid_replies_earn_as_much():
@@ -90,7 +100,9 @@ def test_a_rule_about_validation_looks_at_the_worst_environment_there():
     found = cause(LOW, row, step(9, 0.9))
     assert found.name == "few succeed" and found.evidence.startswith("in the last validation success was 0.050")
     assert cause(LOW, row | {"val-env/B/success": 0.0}).name == "all fail"
-    assert cause(LOW, row | {"val-env/B/manager_invalid_action": 1.0}).name == "silence pays"
+    silent = row | {"step": 16, "val-env/B/manager_invalid_action": 1.0}
+    assert cause(LOW, silent).name == "no form"
+    assert cause(LOW, *[row] * 5, *[silent] * 5).name == "silence pays"
 
 
 def test_without_a_word_about_success_there_is_no_cause():

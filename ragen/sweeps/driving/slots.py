@@ -50,12 +50,12 @@ def find_machine(wanted: Sequence[str] | None) -> Machine:
     if wanted is not None:
         note = f"No CUDA device: the slots {', '.join(wanted)} share the CPU." if is_cpu else ""
     elif is_cpu:
-        note = "No CUDA device: one run at a time on the CPU."
+        note = "No CUDA device: runs use the CPU."
     elif visible is not None:
         gpus, note = split_list(visible), f"GPUs of CUDA_VISIBLE_DEVICES: {visible}"
         if gpus in ((), ("-1",)):
             gpus, is_cpu = (), True
-            note = "CUDA_VISIBLE_DEVICES names no GPU: one run at a time on the CPU."
+            note = "CUDA_VISIBLE_DEVICES names no GPU: runs use the CPU."
     elif not models:
         gpus = FALLBACK
         note = f"warning: nvidia-smi lists no GPUs, so {','.join(FALLBACK)} are assumed. Name them with --gpus."

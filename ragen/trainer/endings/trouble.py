@@ -12,6 +12,7 @@ from pathlib import Path
 
 from ragen.text import safe
 from ragen.tracking.episodes import find_episodes, read_episodes
+from ragen.tracking.stop_cause import REMEDIES
 from ragen.types import Episode, Group, group_episodes
 
 UNPARSED_SHARE = 0.95
@@ -100,10 +101,7 @@ def find_trouble(episodes: Sequence[Episode]) -> Trouble | None:
             sentence=f"{start}{len(unparsed)} of {len(turns)} replies do not have the form that the prompt asks for, "
             f"{num_cut} of them cut at their limit",
             example=safe((unparsed or turns)[0].text, MAX_EXAMPLE),
-            remedy="Let the prompt show a finished answer (agent_proxy.example_answer, on by default), read its "
-            "answers leniently (agent_proxy.answer_parsing=lenient), teach it the form with `ragen sft`, begin with a "
-            "model that follows instructions, or give replies more room: actor_rollout_ref.rollout.response_length, "
-            "and the tag's max_tokens where agent_proxy.enforce_max_tokens is True.",
+            remedy=REMEDIES["no form"],
         )
     groups = [group for group in group_episodes(episodes) if group.is_complete]
     is_equal = all(len({episode.score for episode in group.episodes}) == 1 for group in groups)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from math import floor
 from statistics import fmean
 from typing import Any
 
@@ -151,6 +152,8 @@ def table(each: TagEarnings) -> str:
 def break_even_line(each: TagEarnings) -> str:
     """From which success on trying pays; empty where the episodes do not say."""
     silent, point = each.policies.get(SILENT), each.break_even
+    if each.solved is not None and each.failed is not None and each.solved <= each.failed:
+        return f"A solved level earns {each.solved:.2f}, a failed one {each.failed:.2f}: success does not pay."
     if silent is None or point is None:
         return ""
     if point <= 0:
@@ -168,11 +171,13 @@ def warning(each: TagEarnings, agent: AgentProxyConfig, *, format_penalty: float
     if not each.silence_pays:
         return ""
     silent, name = each.policies[SILENT], each.compared
-    other = each.policies[name]
+    other, point = each.policies[name], each.break_even
+    is_above = point is not None and 0 < point <= other.success
     who = "the model" if name == MODEL else "the random policy"
     penalty = f"es_manager.format_penalty (now {format_penalty:g}"
     if each.failed is not None and silent.turns and each.failed / silent.turns < format_penalty:
-        penalty += f"; from {each.failed / silent.turns:.2g} down, silence earns no more than a failed try"
+        enough = floor(100 * each.failed / silent.turns) / 100
+        penalty += f"; from {enough:g} down, silence earns no more than a failed try"
     keys = ["agent_proxy.example_answer=True"] if not agent.example_answer else []
     keys += ["agent_proxy.answer_parsing=lenient"] if agent.answer_parsing == "strict" else []
     is_formless = name == MODEL and other.valid < FORMLESS and bool(keys)
@@ -181,9 +186,9 @@ def warning(each: TagEarnings, agent: AgentProxyConfig, *, format_penalty: float
         f"warning: silence pays in {each.tag}.",
         f"An agent that gives invalid replies only earns {silent.total:.2f}, {who} {other.total:.2f} at a success of "
         f"{other.success:.3f}.",
-        # Of other tries than those of the policy that earns less here, it would contradict the rest.
-        break_even_line(each) if (each.break_even or 0.0) > 0 else "",
-        "A policy that rarely succeeds learns to say nothing.",
+        # Where the policy is not below it, the other tries that it is made of would contradict the rest.
+        break_even_line(each) if point is None or other.success < point else "",
+        "A policy that rarely succeeds learns to say nothing." if not is_above else "",
         f"Remedies: {form}{penalty}), a supervised warm-up (`ragen sft`), easier levels, fewer actions per turn "
         f"(agent_proxy.max_actions_per_turn, now {agent.max_actions_per_turn}).",
     ]

@@ -79,9 +79,14 @@ class MemoryEstimate:
 
 
 def row_bytes(model_config: Any, max_model_len: int, bytes_per_value: int) -> int:
-    """Keys and values of one episode of the greatest length."""
-    heads = getattr(model_config, "num_key_value_heads", None) or model_config.num_attention_heads
-    head_dim = getattr(model_config, "head_dim", None) or model_config.hidden_size // model_config.num_attention_heads
+    """Keys and values of one episode of the greatest length.
+
+    A model without attention has none; it is refused when it has been loaded.
+    """
+    if not (num_heads := getattr(model_config, "num_attention_heads", None)):
+        return 0
+    heads = getattr(model_config, "num_key_value_heads", None) or num_heads
+    head_dim = getattr(model_config, "head_dim", None) or model_config.hidden_size // num_heads
     return 2 * max_model_len * model_config.num_hidden_layers * heads * head_dim * bytes_per_value
 
 

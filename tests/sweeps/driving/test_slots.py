@@ -75,6 +75,7 @@ def test_without_a_gpu_there_is_one_slot_on_the_cpu(tmp_path, monkeypatch, capsy
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr("ragen.sweeps.driving.slots.has_cuda", lambda: False)
     assert [slot.label for slot in cut_slots(find_machine(None), 1)] == ["1xCPU"]
+    assert capsys.readouterr().out == "No CUDA device: runs use the CPU.\n", "how many at a time says the plan"
     assert [slot.label for slot in cut_slots(find_machine(["0", "1"]), 1)] == ["1xCPU", "1xCPU"]
     [command] = dry_run(capsys, "kl", "--kl-values", "0")
     assert (command["CUDA_VISIBLE_DEVICES"], command["trainer.n_gpus_per_node"]) == ("", "1")

@@ -82,10 +82,12 @@ def test_a_model_without_the_reply_format_is_shown_with_a_reply(tmp_path, capsys
     assert (status["state"], status["early_stop"], status["cause"]) == (
         "early_stopped",
         "low_validation_success",
-        "silence pays",
+        "no form",
     )
-    assert "; the cause: silence pays (in the last 2 validations 100% of turns were invalid" in status["reason"]
-    assert status["remedy"].startswith("Make an invalid reply cost more") and "response_length" in status["remedy"]
+    assert "; the cause: no form (in the last 2 validations 100% of turns were invalid" in status["reason"]
+    assert (
+        status["remedy"].startswith("Let the prompt show a finished answer") and "response_length" in status["remedy"]
+    )
 
 
 def test_steps_that_never_trained_end_with_an_exit_code_also_at_the_last_step(tmp_path):

@@ -190,3 +190,26 @@ def test_the_record_is_json():
     means = {"success": 0.25, "total": 1.875, "turns": 1.0, "valid": 1.0}
     assert record["policies"]["random"] == {"episodes": 4, **means, "faults": 0}
     assert record["silence_pays"] is False and record["break_even"] == pytest.approx(0.0435, abs=1e-4)
+
+
+def test_rewards_that_pay_for_failing_are_named():
+    found = {"silent": [played(-0.5)], "random": [played(49.0), played(9.0, Status.SOLVED)]}
+    line = "A solved level earns 9.00, a failed one 49.00: success does not pay."
+    each = compare("Lake", found)
+    assert break_even_line(each) == line and not each.silence_pays
+    found["random"] = [played(-10.0), played(-50.0, Status.SOLVED)]
+    assert "A solved level earns -50.00, a failed one -10.00: success does not pay." in said(compare("Lake", found))
+
+
+def test_a_policy_above_the_break_even_is_not_told_what_contradicts_it():
+    """Its solved levels cost more moves than the solver's, so that the means of both promise it too much."""
+    tries = [played(-0.6, Status.SOLVED)] * 99 + [played(-10.0)]
+    each = compare("Lake", {"silent": [played(-0.5)], "random": tries, "solver": [played(1.0, Status.SOLVED)] * 99})
+    assert each.silence_pays and each.break_even is not None and each.break_even < 0.99
+    assert "at a success of 0.990. Remedies: " in said(each)
+
+
+@pytest.mark.parametrize(("failed", "penalty"), [(-1000.0, "-200"), (-10.0, "-2"), (-1.63, "-0.33"), (-0.503, "-0.11")])
+def test_the_penalty_of_the_remedy_is_large_enough(failed, penalty):
+    found = {"silent": [played(-0.5, turns=5)], "random": [played(failed)]}
+    assert f"from {penalty} down, silence earns no more than a failed try" in said(compare("Lake", found))

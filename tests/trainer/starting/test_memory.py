@@ -1,7 +1,7 @@
 """The estimate of memory, by hand and for the promise of the documents."""
 
 import pytest
-from transformers import Qwen2Config
+from transformers import MambaConfig, Qwen2Config
 
 from ragen.config import load_config
 from ragen.errors import ConfigError
@@ -207,3 +207,9 @@ def test_nobody_is_advised_to_do_what_he_does():
     assert "gradient_checkpointing" not in memory_advice(
         load_config("_2_sokoban", ["actor_rollout_ref.model.enable_gradient_checkpointing=True"])
     )
+
+
+def test_a_model_without_attention_has_no_cache_and_is_refused_later_by_what_it_computes():
+    mamba = MambaConfig(hidden_size=64, num_hidden_layers=2, vocab_size=100)
+    estimate = estimate_memory(load_config("_2_sokoban"), mamba, 1_000_000, device_memory=None)
+    assert estimate.cache == 0 and estimate.weights == 2 * 4e6
