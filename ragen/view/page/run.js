@@ -2,7 +2,7 @@
 import { runPath, useGet, useLive, useThrottled } from "app/api.js";
 import { AnyMetric, Question, filled, useGlossary } from "app/charts.js";
 import { Evaluation } from "app/evaluation.js";
-import { ago, duration, interval, number, share, visible } from "app/format.js";
+import { ago, duration, interval, number, share, validationsOf, visible } from "app/format.js";
 import { html, useMemo, useState } from "app/html.js";
 import { AdvisoryCard, Choice, Crumbs, Problem, State, Tabs, Text, Wait } from "app/parts.js";
 import { present, questions, tagsOf } from "app/questions.js";
@@ -14,7 +14,7 @@ function Fact({ label, children }) {
 }
 
 function Facts({ run }) {
-  const tags = Object.entries(run.validation ?? {});
+  const tags = validationsOf(run);
   return html`<dl class="facts">
     <${Fact} label="State"><${State} state=${run.state} /></${Fact}>
     ${run.kind !== "evaluation" && html`<${Fact} label="Step">${run.step ?? "–"}${run.total_steps ? html`<span class="muted"> of ${run.total_steps}</span>` : ""}</${Fact}>`}
