@@ -213,3 +213,16 @@ def test_a_model_without_attention_has_no_cache_and_is_refused_later_by_what_it_
     mamba = MambaConfig(hidden_size=64, num_hidden_layers=2, vocab_size=100)
     estimate = estimate_memory(load_config("_2_sokoban"), mamba, 1_000_000, device_memory=None)
     assert estimate.cache == 0 and estimate.weights == 2 * 4e6
+
+
+def test_the_line_says_which_parts_are_there_at_the_same_time():
+    parts = {"weights": 0.25, "optimizer": 0.5, "gradients": 0.25, "activations": 1.0, "cache": 0.75}
+    estimate = MemoryEstimate(**{name: size * GIB for name, size in parts.items()})
+    assert str(estimate) == (
+        "about 2.00 GiB (weights 0.25, optimizer 0.50, engine 0.00; beside them to play: cache 0.75, or to train: "
+        "gradients 0.25, activations 1.00)"
+    )
+    stays = MemoryEstimate(**{name: size * GIB for name, size in parts.items()}, stays=True)
+    assert str(stays) == (
+        "about 2.75 GiB (weights 0.25, optimizer 0.50, engine 0.00, cache 0.75, gradients 0.25, activations 1.00)"
+    )
