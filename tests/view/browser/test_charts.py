@@ -48,6 +48,19 @@ def test_a_run_of_two_environments_is_listed_by_their_mean(visitor: Visitor, run
     expect(page.locator("tr").filter(has_text="both").first).to_contain_text("mean 0.375")
 
 
+def test_commands_in_remedies_are_code(visitor: Visitor, runs: Path):
+    run = RunDir(runs / "remedied")
+    for step in range(1, 13):
+        run.log(step, {"train/FrozenLake/success": 0.0, "rollout/in_group_reward_std": 0.0})
+    remedy = "Look: `ragen show RUN`. Then `<b>x</b>` or a `lone one."
+    run.write_status("early_stopped", "stopped", step=12, remedy=remedy)
+    page = visitor.open("/run/0%2Fremedied")
+    expect(page.locator(".ending code")).to_have_text(["ragen show RUN", "<b>x</b>"])
+    expect(page.locator(".ending")).to_contain_text("Look: ragen show RUN. Then <b>x</b> or a `lone one.")
+    expect(page.locator(".advisory .remedy").first).to_be_visible()
+    assert "`" not in "".join(page.locator(".advisory").all_inner_texts())
+
+
 @pytest.mark.parametrize("width", [1280, 400])
 def test_the_run_card_opens_below_the_charts(browser, address: str, width: int):
     with Visitor(browser, address, width=width) as visitor:

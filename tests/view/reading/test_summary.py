@@ -54,7 +54,7 @@ def test_the_number_of_a_run_is_the_mean_over_its_environments_as_the_commands_s
     run.write_config(f"es_manager:\n  train: {{env_configs: {{tags: [A, B], n_groups: [4, 4]}}}}\n  {levels}\n")
     found = mean_success({"val-env/A/success": 1.0, "val-env/B/success": 0.25}, {"A": 16, "B": 8})
     curve = rows(tmp_path)["a"]["mean_validation"]
-    assert (curve["success"][2], curve["low"][2], curve["high"][2]) == (found.mean, found.low, found.high)
+    assert found and (curve["success"][2], curve["low"][2], curve["high"][2]) == (found.mean, found.low, found.high)
 
 
 def test_a_run_without_validation_has_no_mean(tmp_path):
