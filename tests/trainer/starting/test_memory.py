@@ -1,5 +1,7 @@
 """The estimate of memory, by hand and for the promise of the documents."""
 
+from dataclasses import replace
+
 import pytest
 from transformers import MambaConfig, Qwen2Config
 
@@ -216,13 +218,11 @@ def test_a_model_without_attention_has_no_cache_and_is_refused_later_by_what_it_
 
 
 def test_the_line_says_which_parts_are_there_at_the_same_time():
-    parts = {"weights": 0.25, "optimizer": 0.5, "gradients": 0.25, "activations": 1.0, "cache": 0.75}
-    estimate = MemoryEstimate(**{name: size * GIB for name, size in parts.items()})
+    estimate = MemoryEstimate(weights=GIB / 4, optimizer=GIB / 2, cache=GIB * 3 / 4, gradients=GIB / 4, activations=GIB)
     assert str(estimate) == (
         "about 2.00 GiB (weights 0.25, optimizer 0.50, engine 0.00; beside them to play: cache 0.75, or to train: "
         "gradients 0.25, activations 1.00)"
     )
-    stays = MemoryEstimate(**{name: size * GIB for name, size in parts.items()}, stays=True)
-    assert str(stays) == (
+    assert str(replace(estimate, stays=True)) == (
         "about 2.75 GiB (weights 0.25, optimizer 0.50, engine 0.00, cache 0.75, gradients 0.25, activations 1.00)"
     )
