@@ -90,8 +90,15 @@ def work():
 sys.exit(reporting_errors(work, outlives_reader=True))
 """
     environment = {key: value for key, value in os.environ.items() if key != "PYTHONUNBUFFERED"}
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    child = subprocess.Popen([sys.executable, "-c", code], cwd=REPOSITORY, env=environment, text=True, **pipes)
+    child = subprocess.Popen(
+        [sys.executable, "-c", code],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        cwd=REPOSITORY,
+        env=environment,
+        text=True,
+    )
     assert child.stdin and child.stdout and child.stderr
     child.stdout.read(1)
     child.stdout.close()
