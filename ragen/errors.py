@@ -6,10 +6,10 @@ import errno
 import signal
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from pathlib import Path
 
-from ragen.streams import discard, outliving_readers, show_everything
+from ragen.streams import discard, leaving_with_readers, outliving_readers, show_everything
 from ragen.text import printable
 
 NOTHING_LEARNED = 3
@@ -109,11 +109,8 @@ def reporting_errors(
     """
     show_everything()
     try:
-        with outliving_readers() if outlives_reader else nullcontext():
-            try:
-                return command() or 0
-            finally:
-                sys.stdout.flush()  # argparse leaves its help in the buffer
+        with outliving_readers() if outlives_reader else leaving_with_readers():
+            return command() or 0
     except BrokenPipeError:
         discard(sys.stdout)
         return 0

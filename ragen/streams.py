@@ -42,21 +42,32 @@ class LastingStream:
 
 @contextmanager
 def outliving_readers() -> Iterator[None]:
-    """Within: whoever reads the output may leave. The other stream says so once."""
+    """Within: whoever reads the output may leave. The other stream says so once, unless nothing is left to be done."""
     before = sys.stdout, sys.stderr
-    said: list[str] = []
+    is_told = False
 
     def tell() -> None:
-        if not said:
-            said.append(READER_GONE)
+        nonlocal is_told
+        if not is_told:
+            is_told = True
             print(READER_GONE, file=sys.stderr, flush=True)
 
     sys.stdout, sys.stderr = LastingStream(before[0], tell), LastingStream(before[1], tell)  # type: ignore[assignment]
     try:
         yield
     finally:
+        is_told = True  # what is printed now is the last
         sys.stdout.flush()
         sys.stdout, sys.stderr = before
+
+
+@contextmanager
+def leaving_with_readers() -> Iterator[None]:
+    """Within: a reader who leaves ends the program, also when its last lines are still in the buffer."""
+    try:
+        yield
+    finally:
+        sys.stdout.flush()  # argparse leaves its help there
 
 
 def discard(stream: Any) -> None:

@@ -63,6 +63,51 @@ def test_a_command_that_prints_ends_quietly_with_its_reader(tmp_path: Path, kind
     assert not (tmp_path / "a").exists()
 
 
+@pytest.mark.parametrize("arguments", ["reproduce all --plan", "reproduce --list", "train --help"])
+def test_a_long_command_that_only_prints_does_not_speak_of_work(arguments: str):
+    child = subprocess.Popen(
+        [sys.executable, "-m", "ragen.cli", *arguments.split()],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        cwd=REPOSITORY,
+    )
+    assert child.stdout and child.stderr
+    child.stdout.read(1)
+    child.stdout.close()
+    with child.stderr:
+        assert child.stderr.read() == b""
+    assert child.wait(timeout=60) == 0
+
+
+def test_what_is_left_to_print_at_the_end_is_no_work():
+    code = """
+import sys
+from ragen.errors import reporting_errors
+def work():
+    print("a", flush=True)
+    sys.stdin.readline()
+    print("b")
+sys.exit(reporting_errors(work, outlives_reader=True))
+"""
+    environment = {key: value for key, value in os.environ.items() if key != "PYTHONUNBUFFERED"}
+    child = subprocess.Popen(
+        [sys.executable, "-c", code],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        cwd=REPOSITORY,
+        env=environment,
+        text=True,
+    )
+    assert child.stdin and child.stdout and child.stderr
+    child.stdout.read(1)
+    child.stdout.close()
+    child.stdin.close()
+    with child.stderr:
+        assert child.stderr.read() == ""
+    assert child.wait(timeout=60) == 0
+
+
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
 def test_letters_that_a_terminal_lacks_are_escaped(encoding: str):
     code = "from ragen.errors import reporting_errors; reporting_errors(lambda: print('a √'))"

@@ -22,7 +22,7 @@ class Command(NamedTuple):
 
     sentence: str
     is_long: bool = False
-    """Long work continues when whoever reads its output leaves."""
+    """Long work continues when whoever reads its output leaves; PRINTING ends."""
     interrupted: str = "Interrupted."
     """What Ctrl-C prints."""
 
@@ -58,6 +58,10 @@ COMMANDS = {
 }
 
 
+PRINTING = {"-h", "--help", "--list", "--plan", "--dry-run"}
+"""Options with which long commands print and start nothing."""
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     argv = [*(sys.argv[1:] if argv is None else argv)]  # the name `list` belongs to a command here
     if not argv or argv[0] in ("-h", "--help"):
@@ -74,7 +78,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     def run() -> int | None:
         return import_module(f"ragen.cli.{word.replace('-', '_')}").main(rest)
 
-    return reporting_errors(run, interrupted=command.interrupted, outlives_reader=command.is_long)
+    is_work = command.is_long and PRINTING.isdisjoint(rest)
+    return reporting_errors(run, interrupted=command.interrupted, outlives_reader=is_work)
 
 
 def usage() -> str:

@@ -6,6 +6,7 @@ share it, `Annotated[Count, "One sentence."]`. Any other note with a method `che
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import PurePath
 from typing import Annotated, Any
 
 from ragen.errors import ConfigError
@@ -50,4 +51,12 @@ Share = Annotated[float, number(lambda x: 0 < x <= 1, "above 0 and at most 1")]
 Decay = Annotated[float, number(lambda x: 0 <= x < 1, "from 0 to below 1")]
 Seed = Annotated[int, number(lambda x: x >= 0, "0 or more")]
 TopK = Annotated[int, number(lambda x: x == -1 or x >= 1, "-1 (all) or at least 1")]
-Name = Annotated[str, Bound(lambda text: bool(text.strip()), "Set it to a text that is not empty, or leave it out.")]
+NOT_EMPTY = Bound(lambda text: bool(text.strip()), "Set it to a text that is not empty, or leave it out.")
+BELOW = Bound(
+    lambda text: not PurePath(text).is_absolute() and ".." not in PurePath(text).parts,
+    "It names a folder below others: write it without .. and without a / at its start, or set "
+    "trainer.default_local_dir to write elsewhere.",
+)
+Name = Annotated[str, NOT_EMPTY]
+FolderName = Annotated[str, NOT_EMPTY, BELOW]
+"""Part of a path: folders below others, such as a/b."""

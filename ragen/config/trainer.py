@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from ragen.config.actor_rollout_ref import KlType
-from ragen.config.bounds import Count, CountOrZero, Name, NotNegative, Positive, ZeroToOne
+from ragen.config.bounds import Count, CountOrZero, FolderName, Name, NotNegative, Positive, ZeroToOne
 from ragen.config.estimators import ESTIMATORS, Need, declaration
 from ragen.config.extensions import Choice
 
@@ -74,8 +74,8 @@ class GenerationsToLogConfig:
 class TrainerConfig:
     """The training loop, its outputs and its diagnostics."""
 
-    project_name: Annotated[Name, "Project of the run in trackers and folders."]
-    experiment_name: Annotated[Name, "Name of the run."]
+    project_name: Annotated[FolderName, "Project of the run in trackers and folders."]
+    experiment_name: Annotated[FolderName, "Name of the run."]
     default_local_dir: Annotated[Name, "Run directory: config, metrics, episodes and checkpoints."]
     local_log_dir: Annotated[Name, "Folder for the results of stand-alone evaluations."]
     total_training_steps: Annotated[Count, "The run ends after this step."]

@@ -27,7 +27,7 @@ def main(argv: Sequence[str] | None = None, *, prog: str = "bash train.sh") -> i
     if arguments and "=" not in arguments[0]:
         env, *arguments = arguments
     return reporting_errors(
-        lambda: run(env, arguments, is_shown=args.show), interrupted=INTERRUPTED, outlives_reader=True
+        lambda: run(env, arguments, is_shown=args.show), interrupted=INTERRUPTED, outlives_reader=not args.show
     )
 
 

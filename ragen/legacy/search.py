@@ -64,7 +64,7 @@ PROGRAM = "bash scripts/hyperparam_search.sh"
 def main(argv: Sequence[str] | None = None, *, prog: str = PROGRAM) -> int:
     argv = list(sys.argv[1:] if argv is None else argv)
     args = parser(prog).parse_intermixed_args(argv)
-    return reporting_errors(lambda: search(args, [*prog.split(), *argv]), outlives_reader=True)
+    return reporting_errors(lambda: search(args, [*prog.split(), *argv]), outlives_reader=not args.dry_run)
 
 
 def parser(prog: str = PROGRAM) -> argparse.ArgumentParser:

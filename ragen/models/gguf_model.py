@@ -67,7 +67,13 @@ def convert_gguf(files: Sequence[Path], target: Path, *, tokenizer: Path | None 
     print(f"{'checking' if sha256 else 'computing'} sha256 of {', '.join(path.name for path in gguf.paths)}")
     found = sha256_of(gguf.paths)
     if sha256 and found != sha256.lower():
-        raise FileError(f"{gguf.name} has sha256 {found}, expected {sha256.lower()}. It is another file, or damaged.")
+        expected = f"sha256 {found}, expected {sha256.lower()}."
+        if len(gguf.paths) == 1:
+            raise FileError(f"{gguf.name} has {expected} It is another file, or damaged.")
+        raise FileError(
+            f"{gguf.name} and the other pieces, {len(gguf.paths)} together, have {expected} One of them is another "
+            "file, or damaged, or --sha256 is that of one piece: it is of all of them, one after the other."
+        )
     target = target.absolute()
     target.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".convert-", dir=target.parent) as scratch:

@@ -9,12 +9,14 @@ from pathlib import Path
 from ragen.config import Config, load_config
 from ragen.config.quoting import quoted
 from ragen.config.seeds import repeat_seed
+from ragen.errors import NOTHING_LEARNED
 from ragen.studies.conditions import Condition, collapse_note, interval_name, read_conditions
 from ragen.sweeps.compare import arms_table
 from ragen.sweeps.driving.driver import drive, exit_code
 from ragen.sweeps.driving.run import DEVICES, PROGRAM, Run, shell_line
 from ragen.sweeps.driving.slots import Slot, cut_slots, find_machine
 from ragen.sweeps.plan import key_of
+from ragen.tracking.rundir import read_status
 
 OWN_KEYS = ("trainer.seeds", "trainer.runs_per_gpu")
 """What a run of its own must not read again."""
@@ -35,7 +37,9 @@ def train_seeds(config: Config, config_name: str, config_dir: str | None, overri
     if note := collapse_note([condition]):
         print(f"A run that stopped early collapsed. Means are those of the other runs alone. {note}")
     print(f"Draw them: {shell_line(['ragen', 'plot', *(str(run.run_dir) for run in runs)])}")
-    return exit_code(outcomes)
+    # To a list of runs an early stop is a result. These are one configuration, which learned nothing if no seed did.
+    is_lost = all(run.state() and read_status(run.run_dir).get("exit_code") == NOTHING_LEARNED for run in runs)
+    return NOTHING_LEARNED if is_lost else exit_code(outcomes)
 
 
 def plan_seeds(

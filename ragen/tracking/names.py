@@ -30,6 +30,7 @@ FILTER, ACTOR, CRITIC, SFT = "rollout", "actor", "critic", "sft"
 KEPT_COUNT, KEPT_RATIO = "rollout/filter_kept_count", "rollout/filter_kept_ratio"
 DROPPED_COUNT = "rollout/filter_dropped_count"
 EMPTY_AFTER_FILTER = "rollout/empty_after_filter"
+EXITED = "trainer/exited_after_gradient_analysis"
 IN_GROUP_REWARD_STD = "rollout/in_group_reward_std"
 KL_TO_REFERENCE = ("actor/kl_loss", "actor/reward_kl_penalty")
 PPO_KL = "actor/ppo_kl"

@@ -85,8 +85,13 @@ def _estimate(row: Mapping[str, Any], name: str, num_trials: int | None) -> Esti
 
 def mean_success(row: Mapping[str, Any], levels: Mapping[str, int] | None = None) -> Estimate | None:
     """The mean over the tags; None for a step without validation."""
-    found = [each.success for each in success_by_tag(row, levels).values()]
-    return mean_of(found).as_share() if found else None
+    found = success_by_tag(row, levels)
+    return over_tags(found) if found else None
+
+
+def over_tags(found: Mapping[str, TagSuccess]) -> Estimate:
+    """The one number of a validation: the mean over its tags."""
+    return mean_of([each.success for each in found.values()]).as_share()
 
 
 def read_references(run: Path) -> dict[str, dict[str, float]]:

@@ -28,7 +28,7 @@ from ragen.tracking.tracker import Trackers
 from ragen.trainer.card import model_card
 from ragen.trainer.checkpoints.checkpointer import Checkpointer, Point, StepOutcome
 from ragen.trainer.endings.early_stop import EarlyStop
-from ragen.trainer.endings.ending import Cause, Ending, compose, ended_by, finished, left, stopped
+from ragen.trainer.endings.ending import Cause, Ending, compose, ended_by, finished, left, past_the_end, stopped
 from ragen.trainer.endings.signals import Signals
 from ragen.trainer.endings.trouble import signs_of_step
 from ragen.trainer.gradient_runs import GradientRuns
@@ -209,7 +209,11 @@ class AgentTrainer:
             if resumed.stop:
                 seen = signs_of_step(self.run.path, self.start_step)
                 return stopped(resumed.stop, self.config, seen, read_metrics(self.run.path))
-        return None if self.steps_left else finished(signs=signs.get("train"))
+        if self.steps_left:
+            return None
+        if self.start_step > (total_steps := self.config.trainer.total_training_steps):
+            return finished(past_the_end(self.start_step, total_steps))
+        return finished(signs=signs.get("train"))
 
     @property
     def steps_left(self) -> range:

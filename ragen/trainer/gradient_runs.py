@@ -13,6 +13,7 @@ from ragen.algorithms.rollout_filter import FilterResult
 from ragen.config.trainer import TrainerConfig
 from ragen.diagnostics.gradient_reporter import GradientReporter
 from ragen.learners.batch import Batch
+from ragen.tracking import names
 from ragen.tracking.timing import Timers
 from ragen.types import Group, Metrics
 
@@ -51,4 +52,4 @@ class GradientRuns:
             return {}
         with self.timers("gradient_analysis"):
             metrics = self.reporter(step, groups, kept, batch)
-        return metrics | ({"trainer/exited_after_gradient_analysis": 1.0} if self.is_exit(step) else {})
+        return metrics | ({names.EXITED: 1.0} if self.is_exit(step) else {})

@@ -17,6 +17,10 @@ BAD = [
     ("trainer.test_freq=often", ["trainer.test_freq", "'often'", "as a number"]),
     ("trainer.test_freq=2.5", ["trainer.test_freq", "2.5", "an integer"]),
     ("trainer.val_only=1", ["trainer.val_only", "1 (int)", "True or False"]),
+    ("trainer.experiment_name=../../x", ["trainer.experiment_name is '../../x'", "below", "trainer.default_local_dir"]),
+    ("trainer.experiment_name=/tmp/x", ["trainer.experiment_name is '/tmp/x'"]),
+    ("trainer.experiment_name=a/../../x", ["trainer.experiment_name is 'a/../../x'"]),
+    ("trainer.project_name=..", ["trainer.project_name is '..'"]),
     ("trainer.experiment_name=12", ["trainer.experiment_name", "12", "Quote it"]),
     ("trainer.logger=wandb", ["trainer.logger", "'wandb'", "a list"]),
     ("trainer.logger=[wanbd]", ["trainer.logger[0]", "'wanbd'", "Did you mean wandb?"]),
@@ -132,3 +136,9 @@ GOOD = [
 @pytest.mark.parametrize("typed", GOOD)
 def test_an_unusual_but_consistent_config_is_accepted(files: DictConfig, typed: str):
     check(files, typed)
+
+
+@pytest.mark.parametrize("name", ["a/b", "..a", "a..b", "v1.0"])
+def test_a_name_may_have_folders_and_dots(name: str):
+    trainer = load_config("base", [f"trainer.experiment_name={name}"]).trainer
+    assert trainer.default_local_dir == f"checkpoints/{trainer.project_name}/{name}"

@@ -139,6 +139,13 @@ def test_another_hash(source: Path, tmp_path: Path, capsys):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["m.gguf"]
 
 
+def test_another_hash_of_several_pieces_is_of_all_of_them(source: Path, tmp_path: Path, capsys):
+    parts = write_split(source, 2)
+    error = refused(capsys, *parts, tmp_path / "model", "--sha256", sha256_of(parts[:1]))
+    assert f"error: {parts[0]} and the other pieces, 2 together, have sha256 {sha256_of(parts)}, expected" in error
+    assert "it is of all of them, one after the other" in error
+
+
 def test_a_folder_that_is_in_use(source: Path, tmp_path: Path, capsys):
     (tmp_path / "model").mkdir()
     (tmp_path / "model/notes").write_text("keep")

@@ -5,10 +5,11 @@ import pytest
 from ragen.cli import main
 from ragen.config import load_config
 from ragen.config.seeds import SEED_GAP
-from ragen.errors import ConfigError
+from ragen.errors import NOTHING_LEARNED, ConfigError
 from ragen.sweeps.driving.slots import Slot
 from ragen.sweeps.seeds import plan_seeds
 from ragen.tracking.rundir import read_metrics
+from tests.trainer.test_agent_trainer import NOTHING_KEPT
 
 CPU = Slot(devices="", size=1, label="1xCPU")
 SMALL = [
@@ -62,6 +63,14 @@ def test_two_seeds_run_to_their_table_and_are_not_run_again(tmp_path, monkeypatc
     assert first[-1]["actor/pg_loss"] != second[-1]["actor/pg_loss"], "and play levels of their own"
     assert main(argv) == 0
     assert "0 of 2 runs to do" in capsys.readouterr().out
+
+
+def test_seeds_that_all_learned_nothing_end_with_the_exit_code_of_one(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    stop = "actor_rollout_ref.rollout.rollout_filter_empty_stop_steps=1"
+    argv = ["train", "--config-name", "quickstart_bandit", "trainer.seeds=2", *SMALL, *NOTHING_KEPT, stop]
+    assert main(argv) == NOTHING_LEARNED
+    assert main(argv) == NOTHING_LEARNED, "also when they have ended before"
 
 
 def test_a_supervised_training_does_not_repeat_itself(capsys):

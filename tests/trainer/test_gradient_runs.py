@@ -68,6 +68,7 @@ def test_exit_comes_before_the_actor_update_the_checkpoint_and_the_validation(tm
     assert "critic/vf_loss" in row
     assert run.checkpoints == []
     assert run.status["state"] == "finished" and run.status["reason"] == "exit_after_gradient_analysis"
+    assert run.status["next"] == f"ragen gradients plot {tmp_path}"
 
 
 def test_a_checkpoint_of_weights_can_be_probed_at_its_own_step(tmp_path):

@@ -90,7 +90,9 @@ class Ending:
 
     def __str__(self) -> str:
         cause = self.cause
-        where = "" if self.step is None else f" at step {self.step} of {self.total_steps}"
+        where = "" if self.step is None else f" at step {self.step}"
+        if self.step is not None and self.step <= self.total_steps:  # a run that went further is asked for less now
+            where += f" of {self.total_steps}"
         lines = [f"{TITLES[cause.state]}{where}: {cause.reason}."]
         rows = [("example", cause.trouble.example), ("what to do", cause.trouble.remedy)]
         rows += [("validation", f"{found[0].tag} {' -> '.join(map(str, found))}") for found in self.validations]
@@ -135,6 +137,14 @@ def finished(reason: str = "all steps are done", *, signs: Signs | None = None) 
         return Cause(state="finished", reason=reason)
     state: State = "failed" if trouble.is_fault else "finished"
     return Cause(state=state, reason=f"{reason}, but {trouble.sentence}", trouble=trouble)
+
+
+def past_the_end(step: int, total_steps: int) -> str:
+    """Of a checkpoint, where fewer steps are asked for than it has."""
+    return (
+        f"the checkpoint is past trainer.total_training_steps={total_steps}, so nothing was trained: set it above "
+        f"{step} to continue"
+    )
 
 
 def stopped(rule: str, config: Config, signs: Mapping[str, Signs], rows: Sequence[Mapping[str, Any]]) -> Cause:
@@ -275,6 +285,8 @@ def next_command(run_dir: Path, cause: Cause, rows: Sequence[Mapping[str, float]
         return f"{this_command()}{change}   (resumes from the checkpoint)"
     if cause.trouble.is_fault:
         return f"ragen show {folder} --status {kind} --limit 1"
+    if rows and names.EXITED in rows[-1]:
+        return f"ragen gradients plot {folder}"
     if kind in ("equal_rewards", "all_solved"):
         return f"ragen replay-filter {folder}"
     num_validations = sum(bool(success_by_tag(row)) for row in rows)

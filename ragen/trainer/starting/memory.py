@@ -72,10 +72,17 @@ class MemoryEstimate:
         return self.weights + self.optimizer + self.engine + peak
 
     def __str__(self) -> str:
-        parts = ("weights", "optimizer", "cache", "engine", "gradients", "activations")
-        listed = ", ".join(f"{name} {getattr(self, name) / GIB:.2f}" for name in parts)
+        def listed(*names: str) -> str:
+            return ", ".join(f"{name} {getattr(self, name) / GIB:.2f}" for name in names)
+
+        always, training = ("weights", "optimizer", "engine"), ("gradients", "activations")
+        parts = (
+            listed(*always, "cache", *training)
+            if self.stays
+            else f"{listed(*always)}; beside them to play: {listed('cache')}, or to train: {listed(*training)}"
+        )
         host = f" and {self.host / GIB:.1f} GiB of the CPU's memory" if self.host else ""
-        return f"about {self.total / GIB:.1f} GiB ({listed}){host}"
+        return f"about {self.total / GIB:.2f} GiB ({parts}){host}"
 
 
 def row_bytes(model_config: Any, max_model_len: int, bytes_per_value: int) -> int:

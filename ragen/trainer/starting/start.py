@@ -129,7 +129,13 @@ def resume(config: Config, start: Start) -> Start:
     # A run killed between its last checkpoint and its end has still to log that step and to report how it ended.
     if trains_nothing(config) or (is_within(start.checkpoint, root) and not _is_closed(root)):
         return start
-    if start.step >= trainer.total_training_steps:
+    if start.step > trainer.total_training_steps:
+        note = (
+            f"{start.checkpoint} is past trainer.total_training_steps={trainer.total_training_steps}. Nothing to do; "
+            f"set it above {start.step} to continue, or set trainer.resume_mode=disable to start over."
+        )
+        return replace(start, is_over=True, notes=(note,))
+    if start.step == trainer.total_training_steps:
         why = f"is finished: step {start.step} of {trainer.total_training_steps}"
         return _over(start, root, why, "raise trainer.total_training_steps to continue, or ")
     # Whoever names the checkpoint of a run that gave up wants to continue from it.

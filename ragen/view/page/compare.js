@@ -1,7 +1,7 @@
 // Several runs in the same charts: each as a line, or those that differ in their seed alone as mean and interval.
 import { get, runPath } from "app/api.js";
 import { AnyMetric, Question, useGlossary } from "app/charts.js";
-import { interval, share, visible } from "app/format.js";
+import { interval, share, validationsOf, visible } from "app/format.js";
 import { html, useEffect, useMemo, useState } from "app/html.js";
 import { Choice, Crumbs, Problem, State, Wait } from "app/parts.js";
 import { questions, tagsOf } from "app/questions.js";
@@ -102,8 +102,8 @@ function Table({ runs }) {
   return html`<div class="scroll" tabindex="0" role="region" aria-label="Runs"><table class="plain"><thead><tr><th scope="col">Run</th><th scope="col">State</th><th scope="col" class="number">Step</th><th scope="col">Validation, last</th><th scope="col">Best</th></tr></thead>
     <tbody>${runs.map((run) => html`<tr key=${run.id}><th scope="row"><a href=${link(["run", run.id])}>${visible(run.name)}</a></th><td><${State} state=${run.state} /></td>
       <td class="number">${run.step}</td>
-      <td>${Object.entries(run.validation ?? {}).map(([tag, curve]) => html`<div key=${tag}>${visible(tag)} <b>${share(curve.success.at(-1))}</b> <small>${interval(curve.low?.at(-1), curve.high?.at(-1))}</small></div>`)}</td>
-      <td>${Object.entries(run.validation ?? {}).map(([tag, curve]) => html`<div key=${tag}>${share(curve.best)} <small>step ${curve.best_step}</small></div>`)}</td></tr>`)}</tbody></table></div>`;
+      <td>${validationsOf(run).map(([tag, curve]) => html`<div key=${tag}>${visible(tag)} <b>${share(curve.success.at(-1))}</b> <small>${interval(curve.low?.at(-1), curve.high?.at(-1))}</small></div>`)}</td>
+      <td>${validationsOf(run).map(([tag, curve]) => html`<div key=${tag}>${share(curve.best)} <small>step ${curve.best_step}</small></div>`)}</td></tr>`)}</tbody></table></div>`;
 }
 
 function Differences({ runs }) {

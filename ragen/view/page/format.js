@@ -33,6 +33,12 @@ export const share = (value) => (value === null || value === undefined ? "–" :
 export const interval = (low, high) =>
   low === null || low === undefined || high === null || high === undefined ? "" : `[${share(low)}, ${share(high)}]`;
 
+// The validations of a run by name, the mean over several first.
+export function validationsOf(run) {
+  const tags = Object.entries(run.validation ?? {});
+  return tags.length > 1 ? [["mean", run.mean_validation], ...tags] : tags;
+}
+
 export function duration(seconds) {
   if (seconds === null || seconds === undefined) return "–";
   if (seconds < 10) return `${seconds.toFixed(1)} s`;

@@ -31,6 +31,9 @@ function Exhibit({ id, exhibit }) {
   return html`<li><a href=${link(parts)}>${name}</a>: ${visible(why)}</li>`;
 }
 
+// A sentence with `code` in it.
+export const prose = (text) => visible(text).split(/`([^`]+)`/).map((part, i) => (i % 2 ? html`<code>${part}</code>` : part));
+
 export function AdvisoryCard({ advisory, id }) {
   const [sign, name] = SEVERITIES[advisory.severity] ?? SEVERITIES.tip;
   const [first, last] = advisory.steps ?? [];
@@ -39,8 +42,8 @@ export function AdvisoryCard({ advisory, id }) {
   return html`<li class=${`card advisory badge-${advisory.severity}`}>
     <h3><span aria-hidden="true">${sign}</span> ${visible(advisory.title)}
       <small>${[name, certainty, steps].filter(Boolean).join(" · ")}</small></h3>
-    <p>${visible(advisory.evidence)}</p>
-    ${advisory.remedy && html`<p class="remedy">${visible(advisory.remedy)}</p>`}
+    <p>${prose(advisory.evidence)}</p>
+    ${advisory.remedy && html`<p class="remedy">${prose(advisory.remedy)}</p>`}
     ${advisory.episodes?.length > 0 && html`<ul class="exhibits" aria-label="Episodes to look at">${advisory.episodes.map((exhibit) => html`
       <${Exhibit} key=${exhibit.file + exhibit.index} id=${id} exhibit=${exhibit} />`)}</ul>`}
   </li>`;
@@ -49,12 +52,12 @@ export function AdvisoryCard({ advisory, id }) {
 const WHOLE = 4000;
 
 // Text of a model or an environment: a text node, hidden characters written out, long ones cut until asked for.
-export function Text({ text, as = "pre", name = "text" }) {
+export function Text({ text, as = "pre", name = "text", isProse }) {
   const [isWhole, setWhole] = useState(false);
   const full = String(text ?? "");
   const isCut = full.length > WHOLE && !isWhole;
   const shown = visible(isCut ? full.slice(0, WHOLE) : full);
-  return html`<${as} class=${`text text-${name}`} dir="ltr">${shown}${isCut && html`<button type="button" class="quiet" onClick=${() => setWhole(true)}>
+  return html`<${as} class=${`text text-${name}`} dir="ltr">${isProse ? prose(shown) : shown}${isCut && html`<button type="button" class="quiet" onClick=${() => setWhole(true)}>
     … all ${number(full.length)} characters</button>`}</${as}>`;
 }
 

@@ -2,9 +2,9 @@
 import { runPath, useGet, useLive, useThrottled } from "app/api.js";
 import { AnyMetric, Question, filled, useGlossary } from "app/charts.js";
 import { Evaluation } from "app/evaluation.js";
-import { ago, duration, interval, number, share, visible } from "app/format.js";
+import { ago, duration, interval, number, share, validationsOf, visible } from "app/format.js";
 import { html, useMemo, useState } from "app/html.js";
-import { AdvisoryCard, Choice, Crumbs, Problem, State, Tabs, Text, Wait } from "app/parts.js";
+import { AdvisoryCard, Choice, Crumbs, Problem, State, Tabs, Text, Wait, prose } from "app/parts.js";
 import { present, questions, tagsOf } from "app/questions.js";
 import { replace } from "app/router.js";
 import { useTables } from "app/series.js";
@@ -14,7 +14,7 @@ function Fact({ label, children }) {
 }
 
 function Facts({ run }) {
-  const tags = Object.entries(run.validation ?? {});
+  const tags = validationsOf(run);
   return html`<dl class="facts">
     <${Fact} label="State"><${State} state=${run.state} /></${Fact}>
     ${run.kind !== "evaluation" && html`<${Fact} label="Step">${run.step ?? "–"}${run.total_steps ? html`<span class="muted"> of ${run.total_steps}</span>` : ""}</${Fact}>`}
@@ -35,7 +35,7 @@ function Cards({ run }) {
   const ending = [run.reason, cause, run.status?.remedy].filter(Boolean);
   if (advisories.length === 0 && ending.length === 0) return null;
   return html`<ul class="cards" aria-label="How the run does">
-    ${ending.length > 0 && html`<li class="card ending"><h3>How it ended</h3>${ending.map((text) => html`<${Text} as="p" text=${text} name="ending" />`)}</li>`}
+    ${ending.length > 0 && html`<li class="card ending"><h3>How it ended</h3>${ending.map((text) => html`<${Text} as="p" text=${text} name="ending" isProse />`)}</li>`}
     ${advisories.map((advisory) => html`<${AdvisoryCard} advisory=${advisory} id=${run.id} key=${advisory.rule} />`)}
   </ul>`;
 }
@@ -48,7 +48,7 @@ function Preflight({ preflight, isEvaluation }) {
       <thead><tr><th scope="col">Policy</th><th scope="col" class="number">Success</th><th scope="col" class="number">Total reward</th><th scope="col" class="number">Turns</th><th scope="col" class="number">Episodes</th></tr></thead>
       <tbody>${Object.entries(policies ?? {}).map(([name, row]) => html`<tr key=${name}><th scope="row">${visible(name)}</th>
         <td class="number">${share(row.success)}</td><td class="number">${number(row.total)}</td><td class="number">${number(row.turns)}</td><td class="number">${number(row.episodes)}</td></tr>`)}</tbody></table>`)}
-    ${[...(preflight.warnings ?? []), ...(preflight.notes ?? [])].map((note) => html`<p>${visible(typeof note === "string" ? note : JSON.stringify(note))}</p>`)}
+    ${[...(preflight.warnings ?? []), ...(preflight.notes ?? [])].map((note) => html`<p>${prose(typeof note === "string" ? note : JSON.stringify(note))}</p>`)}
   </details>`;
 }
 

@@ -8,13 +8,8 @@ import { link, replace } from "app/router.js";
 
 const ORDER = ["running", "interrupted", "killed", "failed", "early_stopped", "finished", "unknown"];
 
-// The tag a row shows: the first with validations, unless a tag is chosen.
-export function shownTag(run, tag) {
-  const tags = Object.keys(run.validation ?? {});
-  return tag && tags.includes(tag) ? tag : tags[0];
-}
-
-const validation = (run, tag) => run.validation?.[shownTag(run, tag)];
+// What a row shows: the tag that is chosen, or else the mean over all, as the commands do.
+const validation = (run, tag) => run.validation?.[tag] ?? run.mean_validation;
 const lastOf = (run, tag) => validation(run, tag)?.success.at(-1) ?? null;
 const bestOf = (run, tag) => validation(run, tag)?.best ?? null;
 
@@ -59,7 +54,8 @@ function Progress({ run }) {
 }
 
 function Row({ run, tag, isChosen, choose }) {
-  const shown = shownTag(run, tag);
+  const tags = Object.keys(run.validation ?? {});
+  const shown = tags.includes(tag) ? tag : `${tags.length > 1 ? "mean of " : ""}${tags.join(", ")}`;
   const curve = validation(run, tag);
   return html`<tr data-run=${run.id} data-state=${run.state}>
     <td class="pick"><input type="checkbox" aria-label=${`Compare ${visible(run.name)}`} checked=${isChosen} onChange=${choose} /></td>

@@ -16,6 +16,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+from ragen.algorithms.statistics import Estimate
 from ragen.files import flatten, number, read_object, read_yaml, readable, stamp
 from ragen.tracking import names
 from ragen.tracking.advisories import Advisory, advise, read_health, with_episodes
@@ -24,7 +25,7 @@ from ragen.tracking.episodes import STEP_FILE, SUFFIXES
 from ragen.tracking.lock import is_locked
 from ragen.tracking.run_card import read_card
 from ragen.tracking.rundir import PREFLIGHT, SFT_RECORD
-from ragen.tracking.validation import read_references, success_by_tag
+from ragen.tracking.validation import over_tags, read_references, success_by_tag
 from ragen.view.reading.folders import Entry
 from ragen.view.reading.series import METRICS, read_block, rows_of
 
@@ -59,12 +60,18 @@ STEP_SECONDS = names.seconds("step")
 
 @dataclass(kw_only=True, slots=True)
 class Curve:
-    """The success of one tag, validation by validation."""
+    """The success of one tag, or the mean of all, validation by validation."""
 
     steps: list[int] = field(default_factory=list)
     success: list[float | None] = field(default_factory=list)
     low: list[float | None] = field(default_factory=list)
     high: list[float | None] = field(default_factory=list)
+
+    def add(self, step: int, found: Estimate) -> None:
+        self.steps.append(step)
+        self.success.append(number(found.mean))
+        self.low.append(number(found.low))
+        self.high.append(number(found.high))
 
     def to_json(self) -> dict[str, Any]:
         known = [(value, -step) for step, value in zip(self.steps, self.success) if value is not None]
@@ -82,6 +89,8 @@ class Digest:
     offset: int = 0
     version: str = ""
     curves: dict[str, Curve] = field(default_factory=dict)
+    mean: Curve = field(default_factory=Curve)
+    """Over the tags."""
     rollout: str = ""
     """Whose success it is: of ROLLOUTS."""
     recent: deque[bytes] = field(default_factory=lambda: deque(maxlen=RECENT))
@@ -96,7 +105,7 @@ class Digest:
         while more:
             found = read_block(self.path, self.offset, self.version)
             if found.is_reset or not found.version:
-                self.curves, self.rollout = {}, ""
+                self.curves, self.mean, self.rollout = {}, Curve(), ""
                 self.recent.clear()
             self.offset, self.version, more = found.offset, found.version, found.has_more
             self._extend(found.content)
@@ -117,11 +126,9 @@ class Digest:
         successes = readable(lambda: success_by_tag(row, self.levels, rollout=rollout), {}, also=FOREIGN)
         for tag, found in successes.items():
             self.rollout = rollout
-            curve = self.curves.setdefault(tag, Curve())
-            curve.steps.append(row["step"])
-            curve.success.append(number(found.success.mean))
-            curve.low.append(number(found.success.low))
-            curve.high.append(number(found.success.high))
+            self.curves.setdefault(tag, Curve()).add(row["step"], found.success)
+        if mean := readable(lambda: over_tags(successes), None, also=FOREIGN):
+            self.mean.add(row["step"], mean)
 
 
 def lines_with(content: bytes, mark: bytes) -> Iterator[bytes]:
@@ -344,6 +351,7 @@ def _to_json(entry: Entry, known: _Known) -> dict[str, Any]:
         "model": facts.model,
         "estimator": facts.estimator,
         "validation": {tag: curve.to_json() for tag, curve in known.digest.curves.items()},
+        "mean_validation": known.digest.mean.to_json() if known.digest.mean.steps else None,
         "seconds_per_step": pace,
         "seconds_left": None if left is None or pace is None else left * pace,
         "metrics": known.digest.offset,

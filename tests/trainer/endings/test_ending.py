@@ -236,6 +236,24 @@ def test_a_run_that_ended_before_says_so_again_with_the_same_exit_code(tmp_path,
     assert "Nothing to do" in said and said.endswith(f"{first}\n")
 
 
+def test_a_checkpoint_past_the_last_step_trains_nothing_and_says_what_to_set(tmp_path, capsys):
+    fit(tmp_path)
+    capsys.readouterr()
+    shorter = overrides(tmp_path, GRPO, "trainer.total_training_steps=1")
+    assert main(["train", *shorter]) == 0
+    said = capsys.readouterr().out
+    assert f"{tmp_path / 'global_step_2'} is past trainer.total_training_steps=1. Nothing to do; set it above 2" in said
+    assert "Finished at step 2: all steps are done." in said and "of 1:" not in said
+    RunDir(tmp_path).write_status("interrupted", "interrupted by SIGTERM", step=2)
+    assert main(["train", *shorter]) == 0
+    said = capsys.readouterr().out
+    assert (
+        "Finished at step 2: the checkpoint is past trainer.total_training_steps=1, so nothing was trained: set it "
+        "above 2 to continue.\n" in said
+    )
+    assert "of 1:" not in said
+
+
 def test_a_finished_run_of_an_earlier_version_ends_well(tmp_path):
     RunDir(tmp_path).write_status("finished", step=2)
     ending = read_ending(tmp_path, total_steps=2)

@@ -1,5 +1,7 @@
 """The estimate of memory, by hand and for the promise of the documents."""
 
+from dataclasses import replace
+
 import pytest
 from transformers import MambaConfig, Qwen2Config
 
@@ -213,3 +215,14 @@ def test_a_model_without_attention_has_no_cache_and_is_refused_later_by_what_it_
     mamba = MambaConfig(hidden_size=64, num_hidden_layers=2, vocab_size=100)
     estimate = estimate_memory(load_config("_2_sokoban"), mamba, 1_000_000, device_memory=None)
     assert estimate.cache == 0 and estimate.weights == 2 * 4e6
+
+
+def test_the_line_says_which_parts_are_there_at_the_same_time():
+    estimate = MemoryEstimate(weights=GIB / 4, optimizer=GIB / 2, cache=GIB * 3 / 4, gradients=GIB / 4, activations=GIB)
+    assert str(estimate) == (
+        "about 2.00 GiB (weights 0.25, optimizer 0.50, engine 0.00; beside them to play: cache 0.75, or to train: "
+        "gradients 0.25, activations 1.00)"
+    )
+    assert str(replace(estimate, stays=True)) == (
+        "about 2.75 GiB (weights 0.25, optimizer 0.50, engine 0.00, cache 0.75, gradients 0.25, activations 1.00)"
+    )

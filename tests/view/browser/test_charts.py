@@ -27,6 +27,40 @@ def test_the_list_shows_state_step_and_validation(visitor: Visitor):
     expect(row.locator("svg.sparkline")).to_be_visible()
 
 
+def test_a_run_of_two_environments_is_listed_by_their_mean(visitor: Visitor, runs: Path):
+    run = RunDir(runs / "both")
+    run.write_config(CONFIG.replace("tags: [FrozenLake], n_groups: [16]", "tags: [Easy, Hard], n_groups: [16, 16]"))
+    for step, (easy, hard) in enumerate([(1.0, 0.25), (0.75, 0.0)]):
+        run.log(step, {"val-env/Easy/success": easy, "val-env/Hard/success": hard})
+    run.write_status("finished", step=1)
+    page = visitor.open("/runs")
+    row = page.locator('tr[data-run="0/both"]')
+    expect(row.locator('[data-label="Last"]')).to_contain_text("0.375")
+    expect(row.locator('[data-label="Best"]')).to_contain_text("0.625 step 0")
+    expect(row.locator('[data-label="Validation"]')).to_contain_text("mean of Easy, Hard")
+    page.get_by_label("Environment").select_option("Easy")
+    expect(row.locator('[data-label="Last"]')).to_contain_text("0.750")
+    expect(row.locator('[data-label="Best"]')).to_contain_text("1.000 step 0")
+    page = visitor.open("/run/0%2Fboth")
+    expect(page.locator('[data-fact="Validation, mean"]')).to_contain_text("0.375")
+    expect(page.locator('[data-fact="Validation, Hard"]')).to_contain_text("0.000")
+    page = visitor.open(f"/compare/{FIRST}/0%2Fboth")
+    expect(page.locator("tr").filter(has_text="both").first).to_contain_text("mean 0.375")
+
+
+def test_commands_in_remedies_are_code(visitor: Visitor, runs: Path):
+    run = RunDir(runs / "remedied")
+    for step in range(1, 13):
+        run.log(step, {"train/FrozenLake/success": 0.0, "rollout/in_group_reward_std": 0.0})
+    remedy = "Look: `ragen show RUN`. Then `<b>x</b>` or a `lone one."
+    run.write_status("early_stopped", "stopped", step=12, remedy=remedy)
+    page = visitor.open("/run/0%2Fremedied")
+    expect(page.locator(".ending code")).to_have_text(["ragen show RUN", "<b>x</b>"])
+    expect(page.locator(".ending")).to_contain_text("Look: ragen show RUN. Then <b>x</b> or a `lone one.")
+    expect(page.locator(".advisory .remedy").first).to_be_visible()
+    assert "`" not in "".join(page.locator(".advisory").all_inner_texts())
+
+
 @pytest.mark.parametrize("width", [1280, 400])
 def test_the_run_card_opens_below_the_charts(browser, address: str, width: int):
     with Visitor(browser, address, width=width) as visitor:

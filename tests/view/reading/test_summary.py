@@ -9,6 +9,7 @@ import pytest
 from ragen.tracking.lock import run_lock
 from ragen.tracking.run_card import begin_card, end_card
 from ragen.tracking.rundir import RunDir
+from ragen.tracking.validation import mean_success
 from ragen.view.reading.folders import Folders
 from ragen.view.reading.summary import (
     KILLED,
@@ -39,6 +40,26 @@ def test_a_finished_run_says_what_it_reached(tmp_path):
     assert (curve["best"], curve["best_step"]) == (0.5, 1)
     assert curve["low"][0] < 0.25 < curve["high"][0]
     assert (row["seconds_per_step"], row["seconds_left"]) == (1.0, None)
+
+
+def test_the_number_of_a_run_is_the_mean_over_its_environments_as_the_commands_say(tmp_path):
+    run = RunDir(tmp_path / "a")
+    for step, (a, b) in enumerate([(0.25, 0.25), (1.0, 0.5), (1.0, 0.25)]):
+        run.log(step, {"val-env/A/success": a, "val-env/B/success": b})
+    row = rows(tmp_path)["a"]
+    assert row["mean_validation"]["success"] == [0.25, 0.75, 0.625]
+    assert (row["mean_validation"]["best"], row["mean_validation"]["best_step"]) == (0.75, 1)
+    assert (row["validation"]["A"]["best"], row["mean_validation"]["low"]) == (1.0, [None] * 3)  # no levels are known
+    levels = "val: {group_size: 1, env_configs: {tags: [A, B], n_groups: [16, 8]}}"
+    run.write_config(f"es_manager:\n  train: {{env_configs: {{tags: [A, B], n_groups: [4, 4]}}}}\n  {levels}\n")
+    found = mean_success({"val-env/A/success": 1.0, "val-env/B/success": 0.25}, {"A": 16, "B": 8})
+    curve = rows(tmp_path)["a"]["mean_validation"]
+    assert found and (curve["success"][2], curve["low"][2], curve["high"][2]) == (found.mean, found.low, found.high)
+
+
+def test_a_run_without_validation_has_no_mean(tmp_path):
+    RunDir(tmp_path / "a").log(1, {"train/A/success": 0.5})
+    assert rows(tmp_path)["a"]["mean_validation"] is None
 
 
 def test_a_run_at_work_holds_its_lock_and_a_killed_one_does_not(tmp_path):
