@@ -18,7 +18,9 @@ def test_a_reply_is_a_thought_and_one_to_three_actions_of_the_shares():
     samples = blind_player(cold_config(16), tokenizer, {"Right": 9, "Down": 1})(0)
     assert len(samples) == 16
     replies = [tokenizer.decode(s.input_ids[start:end]) for s in samples for start, end in s.turn_spans]
-    actions = [action for reply in replies for action in re.match(REPLY, reply)[1].split(" || ")]
+    answers = [found[1] for reply in replies if (found := re.match(REPLY, reply))]
+    assert len(answers) == len(replies)
+    actions = [action for answer in answers for action in answer.split(" || ")]
     assert 1.2 < len(actions) / len(replies) < 1.8
     assert 0.8 < actions.count("Right") / len(actions) < 0.97
 

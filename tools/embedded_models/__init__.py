@@ -1,4 +1,5 @@
 """The factory of the embedded models: `python -m tools.embedded_models.make`, or `make model`.
 
-cold_start.py makes models from one of them that have its form and none of its skill. One more model is a recipe in make.RECIPES and a row of TINY_FAMILIES in ragen/models/resolve.py.
+One more model is a recipe in make.RECIPES and a row of TINY_FAMILIES in ragen/models/resolve.py. `cold_start` takes the
+skill of one of them away and leaves its form.
 """
