@@ -282,9 +282,9 @@ def few_actions(run: Health) -> Advisory | None:
         f"out of turns (agent_proxy.max_turn={most})."
     )
     remedy = (
-        "Where each action costs something, fewer of them are learned before the task is: raise agent_proxy.max_turn, "
-        f"take the cost out of the reward ({run.cost_of_actions}), {run.hold}, or "
-        "begin with easier levels or `ragen sft`."
+        "Where each action costs something, fewer of them are learned before the task is: take the cost out of the "
+        f"reward ({run.cost_of_actions}), {run.hold}, raise agent_proxy.max_turn, or begin with easier levels or "
+        "`ragen sft`."
     )
     return run.advisory("few actions", "warning", 0.7, evidence, remedy, name)
 
