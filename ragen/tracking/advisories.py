@@ -157,6 +157,14 @@ class Health:
         coefficient = self.config.get("actor_rollout_ref.actor.kl_loss_coef")
         return f"raise actor_rollout_ref.actor.kl_loss_coef ({coefficient} now)"
 
+    @property
+    def cost_of_actions(self) -> str:
+        """The key that says what an action costs; for environments that have none, the one that replaces the reward."""
+        for tag in self.config.get("es_manager.train.env_configs.tags", ()):
+            if self.config.get(f"custom_envs.{tag}.env_type") == "sokoban":
+                return f"custom_envs.{tag}.env_config.step_reward"
+        return "es_manager.reward_function"
+
     def advisory(
         self, rule: str, severity: Severity, certainty: float, evidence: str, remedy: str, *metrics: str
     ) -> Advisory:
@@ -307,8 +315,9 @@ def few_actions(run: Health) -> Advisory | None:
         f"are out of turns (agent_proxy.max_turn={most})."
     )
     remedy = (
-        "Where each action costs something, fewer of them are learned before the task is: raise agent_proxy.max_turn, "
-        "take the cost out of the reward (es_manager.reward_function), or begin with easier levels or `ragen sft`."
+        "Where each action costs something, fewer of them are learned before the task is: take the cost out of the "
+        f"reward ({run.cost_of_actions}), {run.hold}, raise agent_proxy.max_turn, or begin with easier levels or "
+        "`ragen sft`."
     )
     return run.advisory("few actions", "warning", 0.7, evidence, remedy, name)
 

@@ -20,6 +20,12 @@ def test_the_finishing_push_of_a_one_box_level_gives_ten_point_nine():
     assert (last.is_done, last.info["success"]) == (True, 1.0)
 
 
+def test_an_action_costs_what_step_reward_says():
+    env = sokoban(*CORRIDOR, step_reward=0.0)
+    assert [env.step(action).reward for action in (LEFT, RIGHT, RIGHT)] == [0.0, 0.0, 11.0]
+    assert sokoban(*CORRIDOR, step_reward=-0.5).step(LEFT).reward == -0.5
+
+
 def test_a_box_earns_one_when_it_arrives_and_loses_one_when_it_leaves():
     env = sokoban("#######", "#PXO__#", "#_XO__#", "#######")
     assert env.step(RIGHT).reward == pytest.approx(0.9)
@@ -118,6 +124,8 @@ def test_the_hint_of_a_lost_or_solved_level_is_empty():
         ({"num_boxes": 0}, "sokoban.num_boxes"),
         ({"num_boxes": 15}, "sokoban.num_boxes"),
         ({"max_steps": 0}, "sokoban.max_steps"),
+        ({"step_reward": 0.1}, "sokoban.step_reward"),
+        ({"step_reward": float("nan")}, "sokoban.step_reward"),
         ({"search_depth": 2}, "sokoban.search_depth"),
         ({"observation_format": "picture"}, "sokoban.observation_format"),
         ({"symbols": {"box": "BB"}}, "sokoban.symbols.box"),

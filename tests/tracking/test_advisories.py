@@ -180,6 +180,18 @@ def test_a_remedy_does_not_name_what_is_done_already():
     assert "use_kl_loss" not in remedy and "norm_adv_by_std" not in remedy
 
 
+def test_what_an_action_costs_is_a_key_of_sokoban_alone():
+    few = run(start=MANY, end=FEW)
+    tags = "es_manager.train.env_configs.tags"
+    for env_type, key in {
+        "sokoban": "(custom_envs.A.env_config.step_reward)",
+        "frozen_lake": "(es_manager.reward_function)",
+    }.items():
+        played = replace(few, config=CONFIG | {tags: ["A"], "custom_envs.A.env_type": env_type})
+        assert key in rules(played)["few actions"].remedy
+    assert "(es_manager.reward_function)" in rules(few)["few actions"].remedy
+
+
 def test_an_alarm_hides_tips_and_comes_first():
     found = advise(run(end={"train/A/success": 0.0, "actor/entropy": 0.01}, validations=(0.2, 0.2, 0.0)))
     assert [each.rule for each in found] == ["all fail", "entropy collapse"]

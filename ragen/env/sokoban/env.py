@@ -19,7 +19,6 @@ from ragen.seeding import fixed_hash
 
 logger = logging.getLogger(__name__)
 
-STEP_REWARD = -0.1
 BOX_REWARD = 1.0  # when a box reaches a target; taken back when one leaves
 SOLVED_REWARD = 10.0
 
@@ -47,6 +46,7 @@ class SokobanConfig:
     dim_y: Annotated[Side, "Columns of the room, the outer wall included."] = 6
     num_boxes: Annotated[int, "Boxes, and as many targets."] = 3
     max_steps: Annotated[Count, "The episode ends after so many actions."] = 100
+    step_reward: Annotated[float, "Reward of each action.", number(lambda x: -10 <= x <= 0, "from -10 to 0")] = -0.1
     search_depth: Annotated[
         int, "Most player moves, pushes included, by which the boxes are moved off their targets."
     ] = 300
@@ -130,7 +130,7 @@ class SokobanEnv(BoardEnv):
         self.num_steps += 1
         return StepResult(
             observation=self.render(),
-            reward=STEP_REWARD + BOX_REWARD * (self.num_placed - placed) + SOLVED_REWARD * self.is_solved,
+            reward=self.config.step_reward + BOX_REWARD * (self.num_placed - placed) + SOLVED_REWARD * self.is_solved,
             is_done=self.is_done,
             info=step_info(
                 is_valid=action in self.by_action, is_effective=self.player != player, is_success=self.is_solved

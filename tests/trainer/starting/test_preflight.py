@@ -54,6 +54,14 @@ def test_sokoban_by_its_defaults():
     assert found.notes == found.warnings == []
 
 
+def test_where_actions_of_sokoban_are_free_trying_costs_nothing():
+    [each] = preflight(levels("_2_sokoban", 64, "+custom_envs.CoordSokoban.env_config.step_reward=0"), limit_s=60).tags
+    silent, random, solver = each.policies.values()
+    assert (silent.total, each.failed) == (-0.5, 0.0)
+    assert random.total == pytest.approx(11 * random.success) and solver.total == pytest.approx(11 * solver.success)
+    assert each.break_even == pytest.approx(-0.5 / 11) and not each.silence_pays
+
+
 def test_an_environment_of_ones_own_is_played_by_silence_and_chance(counting):
     [each] = preflight(counting, limit_s=60).tags
     assert list(each.policies) == ["silent", "random"]  # it has no solver
