@@ -38,6 +38,9 @@ def test_a_run_of_two_environments_is_listed_by_their_mean(visitor: Visitor, run
     expect(row.locator('[data-label="Last"]')).to_contain_text("0.375")
     expect(row.locator('[data-label="Best"]')).to_contain_text("0.625 step 0")
     expect(row.locator('[data-label="Validation"]')).to_contain_text("mean of Easy, Hard")
+    page.set_viewport_size({"width": 400, "height": 900})
+    cell = row.locator('[data-label="Validation"]')
+    assert cell.evaluate("cell => cell.scrollWidth - cell.clientWidth") <= 0, "its names lie over the next cell"
     page.get_by_label("Environment").select_option("Easy")
     expect(row.locator('[data-label="Last"]')).to_contain_text("0.750")
     expect(row.locator('[data-label="Best"]')).to_contain_text("1.000 step 0")
