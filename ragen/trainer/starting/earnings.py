@@ -176,7 +176,7 @@ def warning(each: TagEarnings, agent: AgentProxyConfig, *, format_penalty: float
     who = "the model" if name == MODEL else "the random policy"
     penalty = f"es_manager.format_penalty (now {format_penalty:g}"
     if each.failed is not None and silent.turns and each.failed / silent.turns < format_penalty:
-        enough = floor(100 * each.failed / silent.turns) / 100
+        enough = floor(round(100 * each.failed / silent.turns, 6)) / 100
         penalty += f"; from {enough:g} down, silence earns no more than a failed try"
     keys = ["agent_proxy.example_answer=True"] if not agent.example_answer else []
     keys += ["agent_proxy.answer_parsing=lenient"] if agent.answer_parsing == "strict" else []
