@@ -6,6 +6,7 @@ import signal
 import socket
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,15 @@ def cluster() -> Iterator[None]:
     ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False)
     yield
     ray.shutdown()
+
+
+@pytest.fixture(autouse=True)
+def free_cluster() -> Iterator[None]:
+    """Ranks of a test that ran out of time would hold both CPUs, and every test after it would wait for them."""
+    yield
+    for pid in rank_processes(os.getpid()):
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
 
 
 def at(phase: str, fault: Callable[[], None], note: Path) -> Callable[[Any], None]:
