@@ -6,9 +6,6 @@ import time
 from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
-from typing import Any
-
-import yaml
 
 from ragen.config import Config, load_config
 from ragen.config.load import load_run_config
@@ -18,6 +15,7 @@ from ragen.config.show import to_yaml
 from ragen.engine.registry import ENGINES
 from ragen.errors import ConfigError, RagenError
 from ragen.evaluation.evaluate import COLUMNS, REFERENCES, Result, evaluate_model, evaluate_references, table_rows
+from ragen.files import flatten, read_yaml
 from ragen.llm_agent.agent_proxy import AgentProxy
 from ragen.llm_agent.build import build_agent
 from ragen.llm_agent.es_manager import EsManager
@@ -164,17 +162,10 @@ def group_overrides(words: Sequence[str], own: Path) -> list[str]:
     for name in ("train", "val"):
         total, key = given.get(f"es_manager.{name}.env_groups", ""), f"es_manager.{name}.env_configs.n_groups"
         if total.isdecimal() and key not in given and f"es_manager.{name}.env_configs.tags" not in given:
-            counts = written_value(yaml.safe_load(own.read_text(encoding="utf-8")), key)
+            counts = flatten(read_yaml(own)).get(key)
             if isinstance(counts, list) and all(isinstance(count, int) for count in counts):
                 overrides.append(f"{key}={shares(counts, int(total))}".replace(" ", ""))
     return overrides
-
-
-def written_value(content: Any, key: str) -> Any:
-    """The value of a dotted key in the content of a file; None where the file does not write it."""
-    for name in key.split("."):
-        content = content.get(name) if isinstance(content, dict) else None
-    return content
 
 
 def run_evaluation(config: Config, out: Path, *, modes: Sequence[str], has_references: bool) -> list[Result]:

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from ragen.plotting.style import BLUE, GREY, clean, draw_bars, new_figure, save_figure
 from ragen.reproduce.claim import Claim
-from ragen.reproduce.page import counted
 from ragen.reproduce.records import Record
+from ragen.tracking.console import counted
 
 
 def draw(claim: Claim, record: Record, out: Path) -> Path:

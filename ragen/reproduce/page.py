@@ -7,7 +7,7 @@ from pathlib import Path
 
 from ragen.reproduce.claim import BUDGETS, SEEDS, Budget, Claim
 from ragen.reproduce.records import Record, record_path
-from ragen.tracking.console import duration, markdown_table
+from ragen.tracking.console import counted, duration, markdown_table
 
 Records = Mapping[tuple[str, Budget], Record]
 
@@ -84,11 +84,6 @@ def section(claim: Claim, records: Records, *, figures: Sequence[str], folder: s
         elif budget in claim.arms:
             lines += ["", planned(claim, budget)]
     return "\n".join(lines)
-
-
-def counted(number: int, noun: str) -> str:
-    """1 arm, 2 arms"""
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def planned(claim: Claim, budget: Budget) -> str:

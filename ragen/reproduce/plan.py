@@ -15,7 +15,7 @@ from ragen.studies.conditions import Condition, read_curve
 from ragen.studies.outcomes import DONE, Outcome
 from ragen.sweeps.driving.run import DEVICES, PROGRAM, Run, shell_line
 from ragen.sweeps.driving.slots import Slot, ask_nvidia_smi, cut_slots, find_machine, has_cuda
-from ragen.tracking.console import duration, markdown_table
+from ragen.tracking.console import counted, duration, markdown_table
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -157,10 +157,8 @@ def plan_text(jobs: Sequence[Job], budget: Budget, slots: Sequence[Slot]) -> str
     todo = [run for run in runs if run.name in left]
     steps, total = sum(run.total_steps for run in todo), sum(arms[run.name].seconds for run in todo)
     gigabytes = sum(arms[run.name].gigabytes for run in todo)
-    several = "" if len(slots) == 1 else "s"
-    here = (
-        f"{duration(total / len(slots))} on {len(slots)} slot{several} ({slots[0].label})" if slots else "no slot here"
-    )
+    on = f" on {counted(len(slots), 'slot')} "
+    here = f"{duration(total / len(slots))}{on}({slots[0].label})" if slots else "no slot here"
     return (
         f"{len(todo)} of {len(runs)} runs to do, {steps} steps; about {duration(total)} one after another, {here}; "
         f"about {gigabytes:.1f} GB of disk."

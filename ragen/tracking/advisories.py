@@ -20,7 +20,7 @@ from ragen.algorithms.statistics import Estimate
 from ragen.files import flatten, read_yaml
 from ragen.tracking import names
 from ragen.tracking.evidence import Exhibit, find_exhibits
-from ragen.tracking.lock import is_locked
+from ragen.tracking.lock import KILLED, is_killed
 from ragen.tracking.rundir import read_metrics, read_status
 from ragen.tracking.stop_cause import (
     ALL_SOLVED,
@@ -132,6 +132,11 @@ class Health:
         return fmean(found) if found else 0.0
 
     @cached_property
+    def lost_form(self) -> str | None:
+        """How the form of replies was lost, as a clause; None where it was not."""
+        return how_form_was_lost(self.rows, self.of_tags(names.INVALID))
+
+    @cached_property
     def invalid_at_first(self) -> float:
         """Share of invalid turns in the first steps."""
         return self.of_tags(names.INVALID, self.training[:WINDOW])
@@ -176,16 +181,15 @@ class Health:
 
 def form_lost(run: Health) -> Advisory | None:
     """Hardly a reply is valid any more, though valid ones earned more."""
-    lost = how_form_was_lost(run.rows, run.of_tags(names.INVALID))
-    if len(run.recent) < FEWEST or lost is None:
+    if len(run.recent) < FEWEST or run.lost_form is None:
         return None
     metrics = names.join(names.TRAIN, names.FORMAT_VALID), names.VALID_MINUS_INVALID
-    return run.advisory("form lost", "alarm", 0.8, f"{lost}.", REMEDIES["form lost"], *metrics)
+    return run.advisory("form lost", "alarm", 0.8, f"{run.lost_form}.", REMEDIES["form lost"], *metrics)
 
 
 def silence_pays(run: Health) -> Advisory | None:
     """Invalid replies earn as much as valid ones, or hardly anything else is left."""
-    if len(run.recent) < FEWEST or how_form_was_lost(run.rows, run.of_tags(names.INVALID)) is not None:
+    if len(run.recent) < FEWEST or run.lost_form is not None:
         return None
     invalid, difference = run.of_tags(names.INVALID), run.mean(names.VALID_MINUS_INVALID)
     pays = earns_as_much(invalid, difference)
@@ -351,7 +355,7 @@ def mismatch(run: Health) -> Advisory | None:
 def truncation(run: Health) -> Advisory | None:
     """A limit cuts many replies or episodes."""
     episodes = run.num_episodes
-    if not run.recent or episodes is None or how_form_was_lost(run.rows, run.of_tags(names.INVALID)) is not None:
+    if not run.recent or episodes is None or run.lost_form is not None:
         return None  # replies without form run on to any limit
     turns = episodes * max(1.0, run.of_tags("num_turns"))
     cuts = {
@@ -370,8 +374,9 @@ def truncation(run: Health) -> Advisory | None:
 def stalled(run: Health) -> Advisory | None:
     """A run that says that it is running has no process any more, or has written nothing for long."""
     if run.state == "killed":
-        evidence = "Its process is gone, without a word about why: it was killed, or the machine went down."
-        return run.advisory("stalled", "alarm", 0.9, evidence, "The same command resumes from the newest checkpoint.")
+        return run.advisory(
+            "stalled", "alarm", 0.9, f"{KILLED.capitalize()}.", "The same command resumes from the newest checkpoint."
+        )
     if run.state != "running" or run.updated_at is None:
         return None
     seconds = run.mean(names.seconds("step")) or 0.0
@@ -465,7 +470,7 @@ def read_health(folder: Path, *, rows: Sequence[Mapping[str, Any]] | None = None
     return Health(
         rows=read_metrics(folder) if rows is None else rows,
         config=flatten(read_yaml(config)) if config.is_file() else {},
-        state="killed" if state == "running" and is_locked(folder) is False else state,
+        state="killed" if is_killed(folder, state) else state,
         updated_at=max(times, default=None),
         now=time.time() if now is None else now,
         levels=read_validation(folder).levels,

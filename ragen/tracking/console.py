@@ -141,3 +141,8 @@ def duration(seconds: float) -> str:
     if seconds < 3600:
         return f"{seconds // 60} min {seconds % 60} s"
     return f"{seconds // 3600} h {seconds % 3600 // 60} min"
+
+
+def counted(number: int, noun: str) -> str:
+    """1 arm, 2 arms"""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

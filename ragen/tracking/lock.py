@@ -105,6 +105,14 @@ def _take(handle: int) -> None:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
+KILLED = "its process is gone, without a word about why: it was killed, or the machine went down"
+
+
+def is_killed(folder: Path, state: str) -> bool:
+    """Whether a run whose status.json has that `state` says that it is running, and nobody holds its directory."""
+    return state == "running" and is_locked(folder) is False
+
+
 def is_locked(folder: Path) -> bool | None:
     """Whether a process holds a run directory, for readers: nothing is written. None where that cannot be known."""
     try:

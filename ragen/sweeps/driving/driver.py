@@ -19,7 +19,7 @@ from ragen.sweeps.driving.run import Run, shell_line
 from ragen.sweeps.driving.scheduler import Scheduler
 from ragen.sweeps.driving.slots import Slot
 from ragen.sweeps.driving.view import make_view
-from ragen.tracking.console import duration
+from ragen.tracking.console import counted, duration
 from ragen.trainer.checkpoints.checkpoint import LATEST
 from ragen.trainer.starting.start import check_own_changes, checkpoint_bytes, plan_start
 
@@ -147,9 +147,8 @@ def plan_line(title: str, runs: Sequence[Run], done: Mapping[str, Outcome], num_
 
 def print_plan(title: str, runs: Sequence[Run], slots: Sequence[Slot], done: Mapping[str, Outcome]) -> None:
     """What would be run, in the order of the queue, with the commands as they would be on the first free slot."""
-    several = "" if len(slots) == 1 else "s"
     labels = ", ".join(slot.label for slot in slots)
-    print(f"{title}: {len(runs)} runs on {len(slots)} slot{several} ({labels}), a dry run")
+    print(f"{title}: {len(runs)} runs on {counted(len(slots), 'slot')} ({labels}), a dry run")
     num_queued = 0
     for run in runs:
         is_resumed = (run.run_dir / LATEST).exists()

@@ -22,7 +22,7 @@ from ragen.tracking import names
 from ragen.tracking.advisories import Advisory, advise, read_health, with_episodes
 from ragen.tracking.card_page import sections
 from ragen.tracking.episodes import STEP_FILE, SUFFIXES
-from ragen.tracking.lock import is_locked
+from ragen.tracking.lock import KILLED, is_killed
 from ragen.tracking.run_card import read_card
 from ragen.tracking.rundir import PREFLIGHT, SFT_RECORD
 from ragen.tracking.validation import over_tags, read_references, success_by_tag
@@ -31,7 +31,6 @@ from ragen.view.reading.series import METRICS, read_block, rows_of
 
 FOREIGN = (OSError, ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
 """What a file of something else may raise, beside the errors of our readers."""
-KILLED = "its process is gone, without a word about why: it was killed, or the machine went down"
 ROLLOUTS = (names.VALIDATION, names.GREEDY_VALIDATION, "sampled", "greedy")
 """Where the success of a row is looked for, the first that there is: of a training, then of an evaluation."""
 MARKS = {rollout: f'"{rollout}/'.encode() for rollout in ROLLOUTS}
@@ -127,7 +126,7 @@ class Digest:
         for tag, found in successes.items():
             self.rollout = rollout
             self.curves.setdefault(tag, Curve()).add(row["step"], found.success)
-        if mean := readable(lambda: over_tags(successes), None, also=FOREIGN):
+        if successes and (mean := readable(lambda: over_tags(successes), None, also=FOREIGN)):
             self.mean.add(row["step"], mean)
 
 
@@ -220,7 +219,7 @@ def state_of(status: Mapping[str, Any], run: Path) -> tuple[str, str]:
     state, reason = status.get("state"), str(status.get("reason") or "")
     if state not in STATES:
         return "unknown", reason or "it has no status.json that can be read"
-    if state == "running" and is_locked(run) is False:
+    if is_killed(run, state):
         return "killed", KILLED
     return state, reason
 
