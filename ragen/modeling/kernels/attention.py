@@ -13,6 +13,7 @@ from torch import Tensor
 from ragen.modeling.kernels.norm import normed
 from ragen.modeling.kernels.rotary import rotated
 from ragen.modeling.kernels.session import LOG2E, PAGE, POSITION_COLUMN, TABLE_COLUMN
+from ragen.modeling.kernels.split import is_last_part, joined_parts, parts_at_a_time, parts_of
 
 BLOCK = 8
 """Query tokens of one program of prefill attention; new tokens of a session are padded to a multiple."""
@@ -35,12 +36,12 @@ def _decode_attention(
     qkv, out, slots, state, cos_table, sin_table, q_gain, k_gain, partial, stats, counters,
     layer_offset, stride, num_splits, scale, eps,
     HEADS: tl.constexpr, KV_HEADS: tl.constexpr, DIM: tl.constexpr, PAGE: tl.constexpr, IS_SPLIT: tl.constexpr,
-    HAS_NORM: tl.constexpr, ROWS: tl.constexpr, TILE: tl.constexpr, STAGES: tl.constexpr,
+    HAS_NORM: tl.constexpr, ROWS: tl.constexpr, TILE: tl.constexpr, STAGES: tl.constexpr, CHUNK: tl.constexpr,
 ):  # fmt: skip
-    """One session and kv head, or one of `num_splits` parts of its tokens; the first part also takes the new token.
+    """One session and kv head, or one of at most `num_splits` parts of its tokens; the first takes the new token, too.
 
     Rotates queries and the new key, writes the new key and value into the cache and attends. The program that comes
-    last joins the parts, always in the same order.
+    last joins the parts.
     """
     row, head, split = tl.program_id(0), tl.program_id(1), tl.program_id(2)
     slot = tl.load(slots + row).to(tl.int64)
@@ -50,6 +51,10 @@ def _decode_attention(
     dtype = qkv.dtype.element_ty
     BYTES: tl.constexpr = dtype.primitive_bitwidth // 8
     position = tl.load(state + slot * stride + POSITION_COLUMN)
+    num_tiles = (position + TILE - 1) // TILE
+    share, num_parts = parts_of(num_tiles, num_splits)
+    if split >= num_parts:
+        return
 
     # Queries and the new key, rotated
     member, column, token = tl.arange(0, ROWS), tl.arange(0, DIM), tl.arange(0, TILE)
@@ -92,8 +97,6 @@ def _decode_attention(
         top = tl.full([ROWS], -1e30, tl.float32)
         totals = tl.zeros([ROWS, TILE], tl.float32)
         sums = tl.zeros([ROWS, DIM], tl.float32)
-    num_tiles = (position + TILE - 1) // TILE
-    share = (num_tiles + num_splits - 1) // num_splits
     for tile in tl.range(split * share, tl.minimum((split + 1) * share, num_tiles), num_stages=STAGES):
         address = _page_of(state, slot, stride, tile * TILE, PAGE) + (tile * TILE % PAGE) * DIM * BYTES
         is_live = tile * TILE + token < position
@@ -114,26 +117,10 @@ def _decode_attention(
         tl.store(target, (sums / total[:, None]).to(dtype), mask=is_head)
     else:
         index = (row * KV_HEADS + head) * num_splits
-        cell = member[:, None] * DIM + column[None, :]
-        tl.store(partial + (index + split).to(tl.int64) * ROWS * DIM + cell, sums)
-        tl.store(stats + (index + split) * 2 * ROWS + member, top)
-        tl.store(stats + (index + split) * 2 * ROWS + ROWS + member, total)
-        tl.debug_barrier()  # every thread's part is written before the count says so
         counter = counters + row * KV_HEADS + head
-        if tl.atomic_add(counter, 1, sem="acq_rel") == num_splits - 1:
-            tl.store(counter, 0)  # for the next launch
-            top = tl.full([ROWS], -1e30, tl.float32)
-            total = tl.zeros([ROWS], tl.float32)
-            sums = tl.zeros([ROWS, DIM], tl.float32)
-            for part in range(num_splits):
-                part_top = tl.load(stats + (index + part) * 2 * ROWS + member, cache_modifier=".cg")
-                part_total = tl.load(stats + (index + part) * 2 * ROWS + ROWS + member, cache_modifier=".cg")
-                part_sums = tl.load(partial + (index + part).to(tl.int64) * ROWS * DIM + cell, cache_modifier=".cg")
-                new_top = tl.maximum(top, part_top)
-                total = total * tl.exp2(top - new_top) + part_total * tl.exp2(part_top - new_top)
-                sums = sums * tl.exp2(top - new_top)[:, None] + part_sums * tl.exp2(part_top - new_top)[:, None]
-                top = new_top
-            tl.store(target, (sums / total[:, None]).to(dtype), mask=is_head)
+        if is_last_part(sums, top, total, partial, stats, counter, index, split, num_parts, member, is_head, ROWS, DIM):
+            joined = joined_parts(partial, stats, index, num_parts, member, is_head, ROWS, DIM, CHUNK)
+            tl.store(target, joined.to(dtype), mask=is_head)
 
 
 @triton.jit
@@ -272,7 +259,8 @@ class PagedAttention:
             qkv, out, slots, state, self.cos, self.sin, q_gain, k_gain, self.partial, self.stats, self.counters,
             layer * self.layer_bytes, state.stride(0), splits, self.scale, self.eps,
             HEADS=self.heads, KV_HEADS=self.kv_heads, DIM=self.dim, PAGE=PAGE, IS_SPLIT=splits > 1,
-            HAS_NORM=gains is not None, ROWS=self.decode_rows, TILE=tile, STAGES=5, num_warps=warps,
+            HAS_NORM=gains is not None, ROWS=self.decode_rows, TILE=tile, STAGES=5,
+            CHUNK=parts_at_a_time(self.decode_rows * self.dim, splits), num_warps=warps,
         )  # fmt: skip
         return out
 

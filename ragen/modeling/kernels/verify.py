@@ -12,24 +12,30 @@ from torch import Tensor
 
 from ragen.modeling.kernels.attention import PagedAttention, _cells, _page_of, _rotate_and_store
 from ragen.modeling.kernels.session import COUNT_COLUMN, PAGE, POSITION_COLUMN, TOKEN_COLUMN
+from ragen.modeling.kernels.split import is_last_part, joined_parts, parts_at_a_time, parts_of
 
 
 @triton.jit(do_not_specialize=["num_splits"])
 def _verify_attention(
     q, out, blocks, state, partial, stats, counters, layer_offset, stride, num_splits, scale,
     HEADS: tl.constexpr, KV_HEADS: tl.constexpr, DIM: tl.constexpr, PAGE: tl.constexpr, WIDTH: tl.constexpr,
-    GROUP_ROWS: tl.constexpr, STAGES: tl.constexpr,
+    GROUP_ROWS: tl.constexpr, STAGES: tl.constexpr, CHUNK: tl.constexpr,
 ):  # fmt: skip
-    """WIDTH neighbouring tokens of a session, all queries of one kv head, over one of `num_splits` parts of its pages.
+    """WIDTH neighbouring tokens of a session, all queries of one kv head, over a part of its pages.
 
-    Their own keys and values are in the cache already. The program that comes last joins the parts, always in the
-    same order.
+    There are at most `num_splits` parts, and the program that comes last joins them. The tokens' own keys and
+    values are in the cache already.
     """
     block, head, split = tl.program_id(0), tl.program_id(1), tl.program_id(2)
     slot = tl.load(blocks + 3 * block)
     start = tl.load(blocks + 3 * block + 1).to(tl.int32)
     count = tl.load(blocks + 3 * block + 2).to(tl.int32)
     if count == 0:
+        return
+    end = start + count
+    num_pages = (end + PAGE - 1) // PAGE
+    share, num_parts = parts_of(num_pages, num_splits)
+    if split >= num_parts:
         return
     ROWS: tl.constexpr = WIDTH * GROUP_ROWS
     GROUP: tl.constexpr = HEADS // KV_HEADS
@@ -47,9 +53,6 @@ def _verify_attention(
     top = tl.full([ROWS], -1e30, tl.float32)
     total = tl.zeros([ROWS], tl.float32)
     sums = tl.zeros([ROWS, DIM], tl.float32)
-    end = start + count
-    num_pages = (end + PAGE - 1) // PAGE
-    share = (num_pages + num_splits - 1) // num_splits
     for page in tl.range(split * share, tl.minimum((split + 1) * share, num_pages), num_stages=STAGES):
         address = _page_of(state, slot, stride, page * PAGE, PAGE)
         key_position = page * PAGE + token
@@ -67,26 +70,10 @@ def _verify_attention(
         top = new_top
 
     index = (block * KV_HEADS + head) * num_splits
-    cell = row[:, None] * DIM + column[None, :]
-    tl.store(partial + (index + split).to(tl.int64) * ROWS * DIM + cell, sums)
-    tl.store(stats + (index + split) * 2 * ROWS + row, top)
-    tl.store(stats + (index + split) * 2 * ROWS + ROWS + row, total)
-    tl.debug_barrier()  # every thread's part is written before the count says so
     counter = counters + block * KV_HEADS + head
-    if tl.atomic_add(counter, 1, sem="acq_rel") == num_splits - 1:
-        tl.store(counter, 0)  # for the next launch
-        top = tl.full([ROWS], -1e30, tl.float32)
-        total = tl.zeros([ROWS], tl.float32)
-        sums = tl.zeros([ROWS, DIM], tl.float32)
-        for part in range(num_splits):
-            part_top = tl.load(stats + (index + part) * 2 * ROWS + row, cache_modifier=".cg")
-            part_total = tl.load(stats + (index + part) * 2 * ROWS + ROWS + row, cache_modifier=".cg")
-            part_sums = tl.load(partial + (index + part).to(tl.int64) * ROWS * DIM + cell, cache_modifier=".cg")
-            new_top = tl.maximum(top, part_top)
-            total = total * tl.exp2(top - new_top) + part_total * tl.exp2(part_top - new_top)
-            sums = sums * tl.exp2(top - new_top)[:, None] + part_sums * tl.exp2(part_top - new_top)[:, None]
-            top = new_top
-        tl.store(out + line[:, None] + column[None, :], (sums / total[:, None]).to(dtype), mask=is_query)
+    if is_last_part(sums, top, total, partial, stats, counter, index, split, num_parts, row, is_query, ROWS, DIM):
+        joined = joined_parts(partial, stats, index, num_parts, row, is_query, ROWS, DIM, CHUNK)
+        tl.store(out + line[:, None] + column[None, :], joined.to(dtype), mask=is_query)
 
 
 class VerifyAttention:
@@ -123,7 +110,8 @@ class VerifyAttention:
             queries, out, blocks, state, self.partial, self.stats, self.counters, offset, state.stride(0),
             self.splits, paged.scale,
             HEADS=paged.heads, KV_HEADS=paged.kv_heads, DIM=paged.dim, PAGE=PAGE, WIDTH=self.width,
-            GROUP_ROWS=self.group_rows, STAGES=3, num_warps=4,
+            GROUP_ROWS=self.group_rows, STAGES=3,
+            CHUNK=parts_at_a_time(self.width * self.group_rows * paged.dim, self.splits), num_warps=4,
         )  # fmt: skip
         return out
 
