@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from functools import cache
 from typing import Any
@@ -69,15 +70,24 @@ class StopRules:
     def _tokens_that_can_end(self, stop_strings: tuple[str, ...]) -> set[int]:
         if not stop_strings:
             return set()
-        last = {s[-1] for s in stop_strings}
-        texts = self._texts(range(len(self.tokenizer)))
-        return {i for i, text in enumerate(texts) if last & set(text) or "\ufffd" in text}
+        ending = re.compile("|".join(re.escape(character) for character in {s[-1] for s in stop_strings} | {"\ufffd"}))
+        return {i for i, text in enumerate(self._texts(range(len(self.tokenizer)))) if ending.search(text)}
 
     def _texts(self, tokens: Iterable[int]) -> list[str]:
         """Tokens as they read behind another one, here themselves: some tokenizers drop the first space of a text."""
         ids = [[token] for token in tokens]
-        alone, twice = (self.tokenizer.batch_decode(rows) for rows in (ids, [row * 2 for row in ids]))
+        alone, twice = (decoded(self.tokenizer, rows) for rows in (ids, [row * 2 for row in ids]))
         return [both[len(first) :] for first, both in zip(alone, twice, strict=True)]
+
+
+def decoded(tokenizer: Any, rows: list[list[int]]) -> list[str]:
+    """`tokenizer.batch_decode`, in a quarter of the time where that would only call the Rust tokenizer row by row."""
+    from transformers import PreTrainedTokenizerFast
+
+    calls = getattr(type(tokenizer), "_decode", None) is PreTrainedTokenizerFast._decode
+    if calls and not tokenizer.clean_up_tokenization_spaces:
+        return tokenizer.backend_tokenizer.decode_batch(rows, skip_special_tokens=False)
+    return tokenizer.batch_decode(rows)
 
 
 def can_complete(before: str, last: str, stop_strings: tuple[str, ...]) -> bool:

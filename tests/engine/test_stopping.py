@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ragen.engine.base import SamplingParams, StopReason
-from ragen.engine.stopping import StopRules, can_complete
+from ragen.engine.stopping import StopRules, can_complete, decoded
 from ragen.modeling.load import load_tokenizer
 from ragen.models.resolve import resolve_model
 from tests.engine.requests import Letters
@@ -94,3 +94,11 @@ def test_a_stop_string_that_ends_with_a_space_ends_a_reply_of_a_tokenizer_that_d
         now, before = tokenizer.decode(ids[:end]), tokenizer.decode(ids[: end - 1])
         is_new = now.find(string, max(0, len(before) - len(string) + 1)) >= 0
         assert (rules.reason(params, ids[:end]) is StopReason.STOP_STRING) == is_new
+
+
+@pytest.mark.parametrize("cleans_up", [False, True])
+def test_many_rows_are_decoded_as_the_tokenizer_does(cleans_up):
+    tokenizer = load_tokenizer(resolve_model("tiny", env_types=["sokoban"]))
+    tokenizer.clean_up_tokenization_spaces = cleans_up
+    rows = [[token, other] for token in range(len(tokenizer)) for other in (0, token)]
+    assert decoded(tokenizer, rows) == tokenizer.batch_decode(rows)
