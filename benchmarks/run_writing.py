@@ -18,8 +18,8 @@ from dataclasses import replace
 from pathlib import Path
 from statistics import median
 
+from ragen.tracking.advisories.evidence import newest
 from ragen.tracking.episodes import read_episodes
-from ragen.tracking.evidence import newest
 from ragen.tracking.names import VALIDATION, by_tag, seconds
 from ragen.tracking.rundir import RunDir, read_metrics
 from ragen.types import Episode

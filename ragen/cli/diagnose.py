@@ -1,6 +1,6 @@
 """`ragen diagnose`: what the numbers of runs say about their health.
 
-Tested in tests/tracking/test_advisories.py.
+Tested in tests/tracking/advisories/test_rules.py.
 """
 
 import argparse
@@ -9,7 +9,8 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from ragen.tracking.advisories import advise, read_health, with_episodes
+from ragen.tracking.advisories.health import read_health
+from ragen.tracking.advisories.rules import advise, with_episodes
 
 
 def main(argv: Sequence[str]) -> None:

@@ -20,9 +20,10 @@ from ragen.errors import NOTHING_LEARNED, Interrupted, RagenError
 from ragen.files import finite, read_yaml, readable, value_at
 from ragen.text import MAX_ERROR, safe
 from ragen.tracking import names
-from ragen.tracking.advisories import Advisory, advise, read_health, with_episodes
+from ragen.tracking.advisories.health import Advisory, read_health
+from ragen.tracking.advisories.rules import advise, with_episodes
+from ragen.tracking.advisories.stop_cause import OTHERWISE, REMEDIES, find_stop_cause
 from ragen.tracking.rundir import State, read_metrics, read_status
-from ragen.tracking.stop_cause import OTHERWISE, REMEDIES, find_stop_cause
 from ragen.tracking.validation import read_validation, success_by_tag
 from ragen.trainer.checkpoints.checkpoint import find_best, named_checkpoint
 from ragen.trainer.endings.trouble import Signs, Trouble

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ragen.text import safe
+from ragen.tracking.advisories.stop_cause import REMEDIES
 from ragen.tracking.episodes import find_episodes, read_episodes
-from ragen.tracking.stop_cause import REMEDIES
 from ragen.types import Episode, Group, group_episodes
 
 UNPARSED_SHARE = 0.95

@@ -19,7 +19,8 @@ from typing import Any
 from ragen.algorithms.statistics import Estimate
 from ragen.files import flatten, number, read_object, read_yaml, readable, stamp
 from ragen.tracking import names
-from ragen.tracking.advisories import Advisory, advise, read_health, with_episodes
+from ragen.tracking.advisories.health import Advisory, read_health
+from ragen.tracking.advisories.rules import advise, with_episodes
 from ragen.tracking.card_page import sections
 from ragen.tracking.episodes import STEP_FILE, SUFFIXES
 from ragen.tracking.lock import KILLED, is_killed

@@ -3,26 +3,22 @@
 Whoever reads a run may ask: `ragen diagnose RUN`, the report at the end of a training, the live page. A rule looks at
 the last steps, beside the first ones where it is about a change, and answers with its evidence, how sure it is and what
 to do; or with None. One more rule is a function, its line in RULES and in docs/training.md, and a case of
-tests/tracking/test_advisories.py: a run that has it and one that has not. Which episodes show it says evidence.py.
+tests/tracking/advisories/test_rules.py: a run that has it and one that has not. Which episodes show it, evidence.py
+says.
 """
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property
+from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
-from typing import Any, Literal
+from typing import Any
 
-from ragen.algorithms.statistics import Estimate
-from ragen.files import flatten, read_yaml
 from ragen.tracking import names
-from ragen.tracking.evidence import Exhibit, find_exhibits
-from ragen.tracking.lock import KILLED, is_killed
-from ragen.tracking.rundir import read_metrics, read_status
-from ragen.tracking.stop_cause import (
+from ragen.tracking.advisories.evidence import find_exhibits
+from ragen.tracking.advisories.health import WINDOW, Advisory, Health, Severity
+from ragen.tracking.advisories.stop_cause import (
     ALL_SOLVED,
     EQUAL_STD,
     NONE_SOLVED,
@@ -30,16 +26,12 @@ from ragen.tracking.stop_cause import (
     SILENT_SHARE,
     earns_as_much,
     has_no_form,
-    how_form_was_lost,
     what_they_earned,
 )
-from ragen.tracking.validation import mean_success, read_validation
+from ragen.tracking.lock import KILLED
 
-Severity = Literal["alarm", "warning", "tip", "healthy"]
 ORDER: tuple[Severity, ...] = ("alarm", "warning", "tip", "healthy")
 
-WINDOW = 10
-"""Steps that a rule looks at, at the end of a run and at its beginning."""
 FEWEST = 5
 """Steps below which nothing is said about training."""
 LOST = 0.1
@@ -58,125 +50,6 @@ OUT_OF_TURNS_SHARE = 0.5
 FULL_MEMORY = 0.95
 STALLED_S, STALLED_STEPS = 600.0, 5.0
 """A run that wrote nothing for so many seconds, and for so many of its steps, is stalled."""
-
-
-@dataclass(frozen=True, slots=True)
-class Advisory:
-    """What one rule has to say."""
-
-    rule: str
-    severity: Severity
-    certainty: float
-    """From 0 to 1: how seldom the rule is wrong where it speaks."""
-    evidence: str
-    """A sentence with the numbers."""
-    remedy: str
-    steps: tuple[int, int]
-    """The first and the last step that it looked at."""
-    metrics: tuple[str, ...] = ()
-    """The metrics behind it."""
-    episodes: tuple[Exhibit, ...] = ()
-    """Those to look at; `with_episodes` finds them."""
-
-    def __str__(self) -> str:
-        first, last = self.steps
-        steps = f"steps {first} to {last}" if first < last else f"step {last}"
-        title = self.rule if self.severity == "healthy" else f"{self.severity}: {self.rule}"
-        return f"{title} ({self.certainty:.0%} sure, {steps}). {self.evidence} {self.remedy}".strip()
-
-
-@dataclass(frozen=True, kw_only=True)
-class Health:
-    """A run as the rules see it."""
-
-    rows: Sequence[Mapping[str, Any]]
-    """The steps of metrics.jsonl."""
-    config: Mapping[str, Any]
-    """config.yaml, flat."""
-    state: str = "unknown"
-    """That of status.json; killed where it says running and the lock of the run is free."""
-    updated_at: float | None = None
-    """When the run wrote last, in seconds since 1970."""
-    now: float = 0.0
-    levels: Mapping[str, int] | None = None
-    """Tag -> validation levels."""
-
-    @cached_property
-    def training(self) -> list[Mapping[str, Any]]:
-        """The steps that trained, or tried to."""
-        return [row for row in self.rows if names.by_tag(row, names.TRAIN, names.SUCCESS)]
-
-    @cached_property
-    def recent(self) -> list[Mapping[str, Any]]:
-        return self.training[-WINDOW:]
-
-    @cached_property
-    def span(self) -> tuple[int, int]:
-        """The steps of `recent`."""
-        rows = self.recent or self.rows
-        return (int(rows[0]["step"]), int(rows[-1]["step"])) if rows else (0, 0)
-
-    def values(self, name: str) -> list[float]:
-        """A metric at the steps that have it."""
-        return [float(row[name]) for row in self.rows if isinstance(row.get(name), int | float)]
-
-    def mean(self, name: str) -> float | None:
-        """Of the last steps; None where they do not have it."""
-        found = [float(row[name]) for row in self.recent if isinstance(row.get(name), int | float)]
-        return fmean(found) if found else None
-
-    def of_tags(self, metric: str, rows: Sequence[Mapping[str, Any]] | None = None) -> float:
-        """A metric of training, over all environments and the last steps, or those given."""
-        steps = self.recent if rows is None else rows
-        found = [value for row in steps for value in names.by_tag(row, names.TRAIN, metric).values()]
-        return fmean(found) if found else 0.0
-
-    @cached_property
-    def lost_form(self) -> str | None:
-        """How the form of replies was lost, as a clause; None where it was not."""
-        return how_form_was_lost(self.rows, self.of_tags(names.INVALID))
-
-    @cached_property
-    def invalid_at_first(self) -> float:
-        """Share of invalid turns in the first steps."""
-        return self.of_tags(names.INVALID, self.training[:WINDOW])
-
-    @cached_property
-    def validations(self) -> list[tuple[int, Estimate]]:
-        """(step, success over all environments)"""
-        found = [(int(row["step"]), mean_success(row, self.levels)) for row in self.rows]
-        return [(step, success) for step, success in found if success is not None]
-
-    @property
-    def num_episodes(self) -> float | None:
-        """Those of a step, with the groups that refilled it; as configured where earlier versions did not log them."""
-        groups, size = (self.config.get(f"es_manager.train.{key}") for key in ("env_groups", "group_size"))
-        configured = groups * size if isinstance(groups, int) and isinstance(size, int) else None
-        return self.mean(names.join(names.TRAIN, names.EPISODES)) or configured
-
-    @property
-    def hold(self) -> str:
-        """How the policy is held closer to the reference than it is."""
-        if not self.config.get("actor_rollout_ref.actor.use_kl_loss"):
-            return "add a KL loss (actor_rollout_ref.actor.use_kl_loss=True)"
-        coefficient = self.config.get("actor_rollout_ref.actor.kl_loss_coef")
-        return f"raise actor_rollout_ref.actor.kl_loss_coef ({coefficient} now)"
-
-    @property
-    def cost_of_actions(self) -> str:
-        """The key that says what an action costs; for environments that have none, the one that replaces the reward."""
-        for tag in self.config.get("es_manager.train.env_configs.tags", ()):
-            if self.config.get(f"custom_envs.{tag}.env_type") == "sokoban":
-                return f"custom_envs.{tag}.env_config.step_reward"
-        return "es_manager.reward_function"
-
-    def advisory(
-        self, rule: str, severity: Severity, certainty: float, evidence: str, remedy: str, *metrics: str
-    ) -> Advisory:
-        return Advisory(rule, severity, certainty, evidence, remedy, self.span, metrics)
-
-
-# --- rules ----------------------------------------------------------------------------------------------------------
 
 
 def form_lost(run: Health) -> Advisory | None:
@@ -460,18 +333,3 @@ def with_episodes(found: Sequence[Advisory], folder: Path) -> list[Advisory]:
     last_step = max((each.steps[1] for each in found), default=0)
     exhibits = find_exhibits(folder, [each.rule for each in found], last_step=last_step)
     return [replace(each, episodes=exhibits[each.rule]) for each in found]
-
-
-def read_health(folder: Path, *, rows: Sequence[Mapping[str, Any]] | None = None, now: float | None = None) -> Health:
-    """A run directory as the rules see it; `rows` are its metrics where they have been read already."""
-    config, written = folder / "config.yaml", [folder / "metrics.jsonl", folder / "status.json"]
-    times = [file.stat().st_mtime for file in written if file.is_file()]
-    state = read_status(folder)["state"] if written[1].is_file() else "unknown"
-    return Health(
-        rows=read_metrics(folder) if rows is None else rows,
-        config=flatten(read_yaml(config)) if config.is_file() else {},
-        state="killed" if is_killed(folder, state) else state,
-        updated_at=max(times, default=None),
-        now=time.time() if now is None else now,
-        levels=read_validation(folder).levels,
-    )

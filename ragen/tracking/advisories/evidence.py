@@ -1,7 +1,7 @@
 """Episodes that show what an advisory is about: for each rule, which of the newest rollout to open, and why.
 
-A rule speaks of metrics; these are the games behind them. CHOICES has a function for each rule of advisories.py, and a
-test of tests/tracking/test_evidence.py for each. What they say holds numbers alone, no text of a model.
+A rule speaks of metrics; these are the games behind them. CHOICES has a function for each rule of rules.py, and a
+test of tests/tracking/advisories/test_evidence.py for each. What they say holds numbers alone, no text of a model.
 """
 
 from __future__ import annotations

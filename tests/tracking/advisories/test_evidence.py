@@ -3,8 +3,9 @@
 import pytest
 
 from ragen.cli import main
-from ragen.tracking.advisories import RULES, advise, read_health, with_episodes
-from ragen.tracking.evidence import CHOICES, find_exhibits
+from ragen.tracking.advisories.evidence import CHOICES, find_exhibits
+from ragen.tracking.advisories.health import read_health
+from ragen.tracking.advisories.rules import RULES, advise, with_episodes
 from ragen.tracking.rundir import RunDir
 from ragen.types import Episode, Status, Turn
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from ragen.tracking.stop_cause import OTHERWISE, REMEDIES, StopCause, find_stop_cause
+from ragen.tracking.advisories.stop_cause import OTHERWISE, REMEDIES, StopCause, find_stop_cause
 
 COLLAPSE, EMPTY, LOW = "reward_variance_collapse", "empty_filtered_steps", "low_validation_success"
 

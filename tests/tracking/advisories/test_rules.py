@@ -9,7 +9,8 @@ import pytest
 from ragen.cli import main
 from ragen.config import load_config
 from ragen.config.show import to_yaml
-from ragen.tracking.advisories import RULES, Advisory, Health, advise, read_health
+from ragen.tracking.advisories.health import Advisory, Health, read_health
+from ragen.tracking.advisories.rules import RULES, advise
 from ragen.tracking.lock import run_lock
 from ragen.tracking.rundir import RunDir
 from tests.trainer.runs import train
