@@ -26,6 +26,8 @@ Severity = Literal["alarm", "warning", "tip", "healthy"]
 
 WINDOW = 10
 """Steps that a rule looks at, at the end of a run and at its beginning."""
+SOME_KL = 0.01
+"""A weight of the KL loss to begin with: that of config/real.yaml."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,9 +127,12 @@ class Health:
     @property
     def hold(self) -> str:
         """How the policy is held closer to the reference than it is."""
-        if not self.config.get("actor_rollout_ref.actor.use_kl_loss"):
-            return "add a KL loss (actor_rollout_ref.actor.use_kl_loss=True)"
         coefficient = self.config.get("actor_rollout_ref.actor.kl_loss_coef")
+        if not self.config.get("actor_rollout_ref.actor.use_kl_loss"):
+            keys = "actor_rollout_ref.actor.use_kl_loss=True"
+            # In base it is 0, with which the term would hold nothing.
+            keys += "" if coefficient else f" actor_rollout_ref.actor.kl_loss_coef={SOME_KL}"
+            return f"add a KL loss ({keys})"
         return f"raise actor_rollout_ref.actor.kl_loss_coef ({coefficient} now)"
 
     @property

@@ -47,6 +47,8 @@ ONE_ACTION, MORE_ACTIONS = 1.1, 1.2
 """Actions of a turn up to which it has one, and from which it had more."""
 OUT_OF_TURNS_SHARE = 0.5
 """From this share of the episodes on, turns are what they have too few of."""
+DIVIDED = {"grpo", "brpo", "gigpo"}
+"""Estimators that norm_adv_by_std_in_grpo is for."""
 FULL_MEMORY = 0.95
 STALLED_S, STALLED_STEPS = 600.0, 5.0
 """A run that wrote nothing for so many seconds, and for so many of its steps, is stalled."""
@@ -137,8 +139,8 @@ def template_collapse(run: Health) -> Advisory | None:
             "alarm",
             0.9 if is_gone and is_guess else 0.6,
             evidence,
-            f"Keep groups whose rewards vary (rollout_filter_value=0.9), {run.hold}, or go back to a checkpoint from "
-            "before.",
+            "Keep groups whose rewards vary (actor_rollout_ref.rollout.rollout_filter_value=0.9), "
+            f"{run.hold}, or go back to a checkpoint from before.",
             names.collapse(turns, "mi_estimate"),
             names.collapse(turns, "retrieval_accuracy"),
         )
@@ -156,11 +158,12 @@ def entropy_collapse(run: Health) -> Advisory | None:
             return None
         solved = run.of_tags(names.SUCCESS) >= 0.9
         evidence = f"The entropy of a token fell from {before:.2f} to {now:.3f} nats."
-        is_divided = run.config.get("algorithm.norm_adv_by_std_in_grpo", True)
+        divides = run.config.get("algorithm.adv_estimator") in DIVIDED
+        is_divided = divides and run.config.get("algorithm.norm_adv_by_std_in_grpo", True)
         division = ", do not divide by the deviation of a group (algorithm.norm_adv_by_std_in_grpo=False)"
         remedy = (
             f"That ends learning by trial: lower actor_rollout_ref.actor.optim.lr, {run.hold}"
-            f"{division if is_divided else ''}, or raise entropy_coeff a little."
+            f"{division if is_divided else ''}, or raise actor_rollout_ref.actor.entropy_coeff a little."
         )
         return run.advisory("entropy collapse", "tip" if solved else "warning", 0.8, evidence, remedy, name)
     return None
@@ -218,10 +221,15 @@ def mismatch(run: Health) -> Advisory | None:
         return None
     severity: Severity = "alarm" if value >= LARGE_MISMATCH else "warning"
     evidence = f"The log-probs of engine and trainer differ by {value:.3f} per token; in bfloat16 0.01 is usual."
-    remedy = (
-        "Correct it with actor_rollout_ref.rollout.importance_cap=2, let the trainer compute them "
-        "(old_log_probs=recompute), or use the native engine."
-    )
+    rollout = "actor_rollout_ref.rollout"
+    cap = run.config.get(f"{rollout}.importance_cap")
+    if run.config.get(f"{rollout}.old_log_probs") == "engine":
+        remedy = f"Let the trainer compute them ({rollout}.old_log_probs=recompute)"
+    elif cap is None:
+        remedy = f"Weight tokens by their ratio ({rollout}.importance_cap=2)"
+    else:
+        remedy = f"Lower {rollout}.importance_cap ({cap} now)"
+    remedy += "." if run.config.get(f"{rollout}.name") == "native" else f", or use {rollout}.name=native."
     return run.advisory("mismatch", severity, 0.9, evidence, remedy, names.LOGPROB_MISMATCH)
 
 
@@ -268,7 +276,8 @@ def memory(run: Health) -> Advisory | None:
         return None
     evidence = f"At its peak the run held {share:.0%} of the memory of its device."
     remedy = (
-        "One longer batch may end it: lower micro_batch_size_per_gpu or rollout.gpu_memory_utilization, or set "
+        "One longer batch may end it: lower micro_batch_size_per_gpu or "
+        "actor_rollout_ref.rollout.gpu_memory_utilization, or set "
         "actor_rollout_ref.model.enable_gradient_checkpointing=True."
     )
     return run.advisory("memory", "warning", 0.7, evidence, remedy, names.MEMORY_SHARE)

@@ -52,9 +52,9 @@ REMEDIES = {
     "strict filter": "Use a milder filter (actor_rollout_ref.rollout.rollout_filter_*), or levels on which some "
     "replies succeed and some fail.",
     "no variance": "The episodes of a group all earn the same, so no reply is better than another. More chance: a "
-    "higher actor_rollout_ref.rollout.temperature, or actor_rollout_ref.actor.entropy_coeff=0.001. To get there later: "
-    "a smaller actor_rollout_ref.actor.optim.lr, or a stronger hold on the reference (actor_rollout_ref.actor."
-    "use_kl_loss=True with a larger kl_loss_coef).",
+    "higher actor_rollout_ref.rollout.temperature, or a larger actor_rollout_ref.actor.entropy_coeff. To get there "
+    "later: a smaller actor_rollout_ref.actor.optim.lr, or a stronger hold on the reference "
+    "(actor_rollout_ref.actor.use_kl_loss=True with a larger kl_loss_coef).",
 }
 """Cause -> what to do."""
 OTHERWISE = {

@@ -16,6 +16,7 @@ from ragen.tracking.rundir import RunDir
 from tests.trainer.runs import train
 
 CONFIG = {
+    "algorithm.adv_estimator": "grpo",
     "es_manager.train.env_groups": 8,
     "es_manager.train.group_size": 16,
     "trainer.total_training_steps": 40,
@@ -171,6 +172,7 @@ def test_a_remedy_does_not_name_what_is_done_already():
     collapsed = run(end={"actor/entropy": 0.02})
     remedy = rules(collapsed)["entropy collapse"].remedy
     assert "actor.use_kl_loss=True" in remedy and "norm_adv_by_std_in_grpo=False" in remedy
+    assert "kl_loss_coef=0.01" in remedy, "with base's coefficient of 0 the term holds nothing"
     done = {
         "actor_rollout_ref.actor.use_kl_loss": True,
         "actor_rollout_ref.actor.kl_loss_coef": 0.003,
@@ -179,6 +181,25 @@ def test_a_remedy_does_not_name_what_is_done_already():
     remedy = rules(replace(collapsed, config=CONFIG | done))["entropy collapse"].remedy
     assert "kl_loss_coef (0.003 now)" in remedy
     assert "use_kl_loss" not in remedy and "norm_adv_by_std" not in remedy
+    weighted = replace(collapsed, config=CONFIG | {"actor_rollout_ref.actor.kl_loss_coef": 0.1})
+    assert "(actor_rollout_ref.actor.use_kl_loss=True)" in rules(weighted)["entropy collapse"].remedy
+    ppo = replace(collapsed, config=CONFIG | {"algorithm.adv_estimator": "gae"})
+    assert "norm_adv_by_std" not in rules(ppo)["entropy collapse"].remedy, "gae does not divide by it"
+
+
+def test_a_mismatch_is_answered_with_what_the_run_can_still_do():
+    apart, rollout = run(end={"rollout/logprob_mismatch_mean": 0.2}), "actor_rollout_ref.rollout"
+
+    def remedy(**keys) -> str:
+        config = CONFIG | {f"{rollout}.{key}": value for key, value in keys.items()}
+        return rules(replace(apart, config=config))["mismatch"].remedy
+
+    # A cap beside the engine's log-probs is refused, so it is not advised there.
+    assert remedy(old_log_probs="engine", name="vllm") == (
+        f"Let the trainer compute them ({rollout}.old_log_probs=recompute), or use {rollout}.name=native."
+    )
+    assert remedy(name="native") == f"Weight tokens by their ratio ({rollout}.importance_cap=2)."
+    assert remedy(name="native", importance_cap=2.0) == f"Lower {rollout}.importance_cap (2.0 now)."
 
 
 def test_what_an_action_costs_is_a_key_of_sokoban_alone():
