@@ -283,7 +283,8 @@ class Chat:
         if text == self._join([reply.split(THINK[1])[-1] for reply in replies]):
             return (
                 "This chat template shows earlier replies without their reasoning; here it stays in the context, "
-                "because those tokens were sampled. Use context_window_mode=single_turn for prompts without it."
+                "because those tokens were sampled. Use agent_proxy.context_window_mode=single_turn for prompts "
+                "without it."
             )
         raise ChatTemplateError(
             f"The chat template of {self.tokenizer.name_or_path!r} changes earlier turns when a conversation grows:\n"

@@ -65,7 +65,8 @@ class CtxManager:
     def no_room(self, seat: Seat, num_tokens: int) -> str:
         """Why an episode ended before its first reply."""
         limit = self.max_reply(seat)
-        key = "response_length" if limit == self.response_length else f"custom_envs.{seat.tag}.max_tokens"
+        is_own = limit < self.response_length
+        key = f"custom_envs.{seat.tag}.max_tokens" if is_own else "actor_rollout_ref.rollout.response_length"
         return (
             f"The first prompt of {seat.tag} has {num_tokens} tokens; with a reply of {key}={limit} it exceeds "
             f"max_model_len={self.max_model_len}. Raise actor_rollout_ref.rollout.max_model_len or lower {key}."

@@ -340,7 +340,7 @@ def test_parameters_the_server_does_not_know_are_left_out_from_then_on(server: C
         ((200, {}, b'{"choices": []}'), "no choices"),
         ((200, {}, b'{"choices": [{"message": null}]}'), "without text"),
         (chat(None), "without text (finish_reason 'stop')"),
-        (chat(None, finish_reason="length"), "Raise max_tokens"),
+        (chat(None, finish_reason="length"), "Raise actor_rollout_ref.rollout.response_length"),
         (chat("", finish_reason="content_filter"), "content filter"),
         ((200, {"Content-Length": "100"}, b'{"choices"'), "broke off its answer (IncompleteRead)"),
     ],

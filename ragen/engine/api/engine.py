@@ -24,7 +24,7 @@ from typing import Any
 from ragen.config.actor_rollout_ref import RolloutConfig
 from ragen.engine.api.http import MAX_ANSWER_BYTES, HttpAnswer, TooLong, Transport, post
 from ragen.engine.api.key import Secret
-from ragen.engine.api.protocol import RENAMED, CallFailed, clean, read_reply, refused_parameter, status_failure
+from ragen.engine.api.protocol import API, RENAMED, CallFailed, clean, read_reply, refused_parameter, status_failure
 from ragen.engine.base import Completion, Engine, ModelSource, Request, StopReason
 from ragen.errors import ConfigError, EngineError
 
@@ -172,7 +172,7 @@ class ApiEngine(Engine):
             why = f"cannot be reached: {reason}. Check the base URL and that the server runs"
             raise CallFailed(why, is_retryable=not is_distrusted, is_unreachable=True) from error
         except TimeoutError as error:
-            why = f"gave no answer within {self.timeout_s:g} s. Raise timeout_s or lower max_concurrency"
+            why = f"gave no answer within {self.timeout_s:g} s. Raise {API}.timeout_s or lower {API}.max_concurrency"
             raise CallFailed(why, is_retryable=True) from error
         except TooLong as error:
             raise CallFailed(f"sent more than {MAX_ANSWER_BYTES // 1_000_000} MB. Is it a chat endpoint?") from error

@@ -27,6 +27,7 @@ RETRYABLE_STATUSES = {408, 409, 429}  # and every 5xx
 FATAL_STATUSES = {301, 302, 303, 307, 308, 401, 402, 403, 404, 405}
 """These answers would meet every request alike, so the engine stops at the first."""
 
+API, REPLY_LENGTH = "actor_rollout_ref.rollout.api", "actor_rollout_ref.rollout.response_length"
 REMEDIES = {
     301: "Set the base URL to where it redirects",
     400: "Shorten the context or change the sampling parameters",
@@ -35,9 +36,9 @@ REMEDIES = {
     403: "This key may not use this model",
     404: "Check the model name and the base URL, which usually ends in /v1",
     405: "Check the base URL, which usually ends in /v1",
-    408: "Raise timeout_s or lower max_tokens",
+    408: f"Raise {API}.timeout_s or lower {REPLY_LENGTH}",
     413: "Shorten the context",
-    429: "Lower max_concurrency, or wait for the quota to refill",
+    429: f"Lower {API}.max_concurrency, or wait for the quota to refill",
 } | dict.fromkeys((302, 303, 307, 308), "Set the base URL to where it redirects")
 
 RENAMED = {"max_tokens": "max_completion_tokens", "seed": None, "stop": None}
@@ -133,7 +134,7 @@ def read_reply(body: bytes, params: SamplingParams, mask: Mask) -> tuple[str, St
     text = message.get("content") if isinstance(message, dict) else None
     finish_reason = choice.get("finish_reason")
     if not isinstance(text, str):
-        remedy = "Raise max_tokens" if finish_reason == "length" else "Ask a model that answers in plain text"
+        remedy = f"Raise {REPLY_LENGTH}" if finish_reason == "length" else "Ask a model that answers in plain text"
         reason = clean(repr(finish_reason), mask, max_length=80)
         raise CallFailed(f"sent a reply without text (finish_reason {reason}). {remedy}")
     if finish_reason == "content_filter":

@@ -64,7 +64,9 @@ class GraphEngine(SessionEngine):
 
     def _make_runner(self) -> None:
         if reason := unsupported_reason(self.model):
-            raise EngineError(f"The graph engine cannot run this model: {reason}. Set rollout.enforce_eager=True.")
+            raise EngineError(
+                f"The graph engine cannot run this model: {reason}. Set actor_rollout_ref.rollout.enforce_eager=True."
+            )
         with torch.inference_mode(False):  # weights may move, and are trained later
             self.runner = VerifyingRunner(
                 self.model,

@@ -105,13 +105,14 @@ class Attention(Generic[State]):
     ) -> tuple[Tensor, None]:
         if kwargs.get("s_aux") is not None:
             raise EngineError(
-                "Models with attention sinks are not supported; rollout.name=vllm can play them, but not train them."
+                "Models with attention sinks are not supported; actor_rollout_ref.rollout.name=vllm can play them, but "
+                "not train them."
             )
         own = {"attention_mask": attention_mask} | {name: kwargs.get(name) for name in MASKS}
         if given := [name for name, tensor in own.items() if tensor is not None]:
             raise EngineError(
                 f"The attention of {type(module).__name__} takes {' and '.join(given)} of its own, which ours would "
-                "ignore. Use another model; rollout.name=vllm may play this one, but not train it."
+                "ignore. Use another model; actor_rollout_ref.rollout.name=vllm may play this one, but not train it."
             )
         heads = Heads(
             query=query,
