@@ -1,8 +1,10 @@
 """The message for an override whose key does not exist."""
 
 from collections.abc import Mapping
+from dataclasses import fields
 from typing import Any
 
+from ragen.config.schema import EnvTag
 from ragen.config.strict import nearest, shorten
 from ragen.errors import ConfigError
 
@@ -87,6 +89,8 @@ def suggest_in_table(key: str, paths: list[str], tags: Mapping[str, Any]) -> str
     if tag not in tags:
         meant = nearest(tag, tags)
         match = f"{TABLE}{meant}.{rest}".rstrip(".") if meant else None
+    elif rest in {field.name for field in fields(EnvTag)}:
+        match = None  # it is right as it is, and only left at its default so far
     else:
         own, last = [path for path in paths if path.startswith(f"{TABLE}{tag}.")], key.rsplit(".", 1)[-1]
         match = alike(last, beside(key, own)) or alike(last, own)

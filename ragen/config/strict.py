@@ -147,6 +147,8 @@ def wrong_type(annotation: Any, value: Any, path: str) -> ConfigError:
     remedy = f"Set {path} to {wanted}."
     if annotation is str and isinstance(value, (int, float)):
         remedy = f"""Quote it to keep it a text: {path}="'{value}'"."""
+    elif get_args(annotation)[1:] == (Ellipsis,) and isinstance(value, (str, int, float)):
+        remedy = f"Write a list: {path}=[{shorten(str(value))}]."
     elif annotation in (int, float) and isinstance(value, str):
         remedy = f"Write {path} as a number, without quotes or units."
     return ConfigError(f"{path}: expected {wanted}, got {show_value(value)}. {remedy}")

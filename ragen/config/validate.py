@@ -129,7 +129,8 @@ def check_filter(config: Config) -> None:
         raise ConfigError(
             f"{ROLLOUT}.rollout_filter_metric is {rollout.rollout_filter_metric}, but es_manager.train.group_size is 1 "
             f"and one episode has no variance. Use a group_size of 2 or more, or switch the filter off: "
-            f"rollout_filter_strategy=top_p rollout_filter_value=1 rollout_filter_include_zero=True."
+            f"{ROLLOUT}.rollout_filter_strategy=top_p {ROLLOUT}.rollout_filter_value=1 "
+            f"{ROLLOUT}.rollout_filter_include_zero=True."
         )
 
 
@@ -165,7 +166,8 @@ def check_algorithm(config: Config) -> None:
     algorithm, estimator = config.algorithm, config.algorithm.adv_estimator
     if algorithm.bi_level_gae and (estimator not in ESTIMATORS or ESTIMATORS[estimator].bi_level is None):
         raise ConfigError(
-            f"algorithm.bi_level_gae is True, but algorithm.adv_estimator is {estimator}. Set adv_estimator=gae."
+            f"algorithm.bi_level_gae is True, but algorithm.adv_estimator is {estimator}. "
+            "Set algorithm.adv_estimator=gae."
         )
     if algorithm.bi_level_gae and config.agent_proxy.use_turn_scores:
         raise ConfigError(
@@ -200,7 +202,8 @@ def check_log_probs(config: Config) -> None:
     if config.algorithm.use_kl_in_reward and config.algorithm.kl_penalty == "full":
         raise ConfigError(
             "algorithm.kl_penalty=full needs whole distributions, which rewards do not have. "
-            "Choose low_var_kl, or use the KL as a loss: actor_rollout_ref.actor.kl_loss_type=full."
+            f"Choose low_var_kl, or make it a loss: algorithm.use_kl_in_reward=False {ACTOR}.use_kl_loss=True "
+            f"{ACTOR}.kl_loss_type=full, with {ACTOR}.kl_loss_coef above 0."
         )
     if rollout.importance_cap is not None and rollout.old_log_probs == "engine":
         raise ConfigError(

@@ -31,6 +31,14 @@ from ragen.errors import ConfigError
             ["custom_envs.MiniGrid.env_config={env_id:CartPole-v1,action_names:[Left,Right]}"],
             ["env_config: there is no action_names yet", "merged", "write +custom_envs.MiniGrid.env_config={", "null"],
         ),
+        # A field with a default: not a slip for one that the table writes out.
+        (
+            "base",
+            ["custom_envs.Bandit.max_workers=4"],
+            ["no such key yet. To add it to the table, write +custom_envs."],
+        ),
+        ("base", ["trainer.logger=console"], ["Write a list: trainer.logger=[console]."]),
+        ("base", ["actor_rollout_ref.actor.optim.betas=0.9"], ["to a list of (a number, a number)"]),
         ("base", ["custom_envs.Countdwn.max_tokens=3"], ["Did you mean custom_envs.Countdown.max_tokens?"]),
         (
             "base",

@@ -49,7 +49,7 @@ BAD = {
     f"{ROLLOUT}.response_length=1024": "no room for a prompt",
     "es_manager.train.group_size=1 ppo_mini_batch_size=2 "
     f"{ROLLOUT}.rollout_filter_include_zero=False": "one episode has no variance",
-    "algorithm.adv_estimator=grpo algorithm.bi_level_gae=True": "Set adv_estimator=gae",
+    "algorithm.adv_estimator=grpo algorithm.bi_level_gae=True": "Set algorithm.adv_estimator=gae",
     "algorithm.bi_level_gae=True agent_proxy.use_turn_scores=True": "Set use_turn_scores=False",
     "agent_proxy.use_turn_scores=True agent_proxy.context_window_mode=single_turn": "use_turn_scores is True",
     "critic.enable=False": "adv_estimator=gae needs values",
