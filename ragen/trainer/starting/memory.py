@@ -19,11 +19,14 @@ from ragen.modeling.host_memory import machine_memory
 GIB = 2**30
 
 
-def memory_advice(config: Config, device: str = "cuda") -> str:
-    """What lowers the need of this run on a device, in the order in which it is worth trying."""
+def memory_advice(config: Config, device: str = "cuda", *, has_room_for_models: bool = True) -> str:
+    """What lowers the need of this run on a device, in the order in which it is worth trying.
+
+    Where weights and optimizer alone are too large, smaller passes and caches are no way out.
+    """
     parts = config.actor_rollout_ref
     rollout, actor, engine = parts.rollout, parts.actor, ENGINES[parts.rollout.name]
-    advice = {
+    passes = {
         "actor_rollout_ref.model.enable_gradient_checkpointing=True": not parts.model.enable_gradient_checkpointing,
         "smaller actor_rollout_ref.actor.ppo_max_token_len_per_gpu": actor.use_dynamic_bsz,
         "smaller actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu": (
@@ -33,13 +36,30 @@ def memory_advice(config: Config, device: str = "cuda") -> str:
         "actor_rollout_ref.rollout.free_cache_engine=True": not rollout.free_cache_engine,
         "smaller actor_rollout_ref.rollout.gpu_memory_utilization": engine.has_own_weights,
         "smaller actor_rollout_ref.rollout.max_num_seqs": not engine.has_own_weights,
+    }
+    models = {
         "algorithm.adv_estimator=grpo (no critic)": config.uses_critic,
         "lora.rank=64": config.lora.rank == 0,
         "actor_rollout_ref.actor.fsdp_config.offload_policy=True (slower; the CPU's memory instead)": (
             device != "cpu" and not config.offloaded["actor"]
         ),
     }
+    advice = passes | models if has_room_for_models else models | {"a smaller model_path": True}
     return "To need less: " + "; ".join(text for text, is_open in advice.items() if is_open) + "."
+
+
+OFFLOAD_KEYS = {"critic": "critic", "ref": "actor_rollout_ref.ref", "actor": "actor_rollout_ref.actor"}
+"""Role of a model -> the section with its fsdp_config."""
+
+
+def host_advice(config: Config) -> str:
+    """What lowers the need of the CPU's memory: shards that stay on the GPU, or the copy of a sleeping engine."""
+    rollout, offloaded = config.actor_rollout_ref.rollout, config.offloaded
+    roles = [role for role in OFFLOAD_KEYS if offloaded.get(role)]
+    ways = [f"{OFFLOAD_KEYS[role]}.fsdp_config.offload_policy=False" for role in roles[:1]]
+    if ENGINES[rollout.name].has_own_weights and rollout.free_cache_engine:
+        ways.append("actor_rollout_ref.rollout.free_cache_engine=False")
+    return f"Keep more on the GPU: {' or '.join(ways)}."
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -302,20 +322,19 @@ def check_memory(config: Config, path: Path | str, device: str) -> str:
     if total is None:
         free /= config.trainer.n_gpus_per_node  # the processes of a machine share its memory
     need = estimate_memory(config, model_config, num_parameters, device_memory=total)
-    advice = memory_advice(config, device)
     if need.weights + need.optimizer > free:
+        advice = memory_advice(config, device, has_room_for_models=False)
         raise ConfigError(f"This run needs {need}, {free / GIB:.1f} GiB are free on {device}. {advice}")
     check_engine_share(config, num_parameters, total)
     if need.host and need.host > (room := device_memory("cpu")[0] / config.trainer.n_gpus_per_node):
         raise ConfigError(
-            f"This run needs {need}, of which {room / GIB:.1f} GiB are free for each GPU. Offload less: "
-            "critic.fsdp_config.offload_policy=False, for example."
+            f"This run needs {need}, of which {room / GIB:.1f} GiB are free for each GPU. {host_advice(config)}"
         )
     asked = config.system.CUDA_VISIBLE_DEVICES
     where = f"{device}, because torch finds no GPU {asked}" if device == "cpu" and asked else device
     line = f"Memory: {need} of {free / GIB:.1f} GiB free on {where}."
     if need.total > free:
-        return f"{line} It may not fit. {advice}"
+        return f"{line} It may not fit. {memory_advice(config, device)}"
     if total is None:
         return line
     return line + larger_passes(config, model_config, num_parameters, free=free, total=total)

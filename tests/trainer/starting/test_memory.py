@@ -16,6 +16,7 @@ from ragen.trainer.starting.memory import (
     check_memory,
     estimate_memory,
     graph_bytes,
+    host_advice,
     larger_passes,
     memory_advice,
 )
@@ -209,6 +210,24 @@ def test_nobody_is_advised_to_do_what_he_does():
     assert "gradient_checkpointing" not in memory_advice(
         load_config("_2_sokoban", ["actor_rollout_ref.model.enable_gradient_checkpointing=True"])
     )
+
+
+def test_smaller_passes_are_not_advised_where_the_models_alone_are_too_large():
+    config = load_config("_2_sokoban", ["actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=4"])
+    assert "ppo_micro_batch_size_per_gpu" in memory_advice(config)
+    advice = memory_advice(config, has_room_for_models=False)
+    assert "micro_batch" not in advice and "max_num_seqs" not in advice
+    assert "grpo" in advice and "lora.rank=64" in advice and "offload_policy=True" in advice
+
+
+def test_what_is_kept_on_the_gpu_is_something_that_was_not():
+    offload = "actor_rollout_ref.actor.fsdp_config.offload_policy=True"
+    assert "critic.fsdp_config.offload_policy=False" in host_advice(load_config("_2_sokoban", [offload]))
+    assert "actor_rollout_ref.actor.fsdp_config.offload_policy=False" in host_advice(
+        load_config("_2_sokoban", [offload, GRPO])
+    )
+    asleep = host_advice(load_config("_2_sokoban", [VLLM]))
+    assert asleep == "Keep more on the GPU: actor_rollout_ref.rollout.free_cache_engine=False."
 
 
 def test_a_model_without_attention_has_no_cache_and_is_refused_later_by_what_it_computes():
