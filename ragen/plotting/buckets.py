@@ -128,7 +128,7 @@ def analysis_steps(history: History, prefix: str = names.GRADIENTS) -> list[Step
     raise RagenError(
         f"The run {history.name} has no bucket metrics ({prefix}/bucket_*/...) in its {len(history.steps)} steps. "
         + (f"It has only {whole}: its filter gives no reward std. " if has_all else "")
-        + "Train with trainer.gradient_analysis_mode=True and a reward-variance filter"
+        + "Train with trainer.gradient_analysis_mode=True"
         + (" and trainer.gradient_analysis_log_prefilter=True." if prefix == names.PREFILTER_GRADIENTS else ".")
     )
 

@@ -247,9 +247,9 @@ def check_probe(config: Config, start: Start) -> None:
     if not (trainer.exit_after_gradient_analysis and trainer.is_analysed(start.step + 1)):
         raise ConfigError(
             f"{start.checkpoint} holds weights only (checkpoint.save_contents without optimizer or extra), so training "
-            "cannot continue from it. Evaluate it with `ragen eval`, probe it with "
-            "trainer.gradient_analysis_only=True, analyse one more step with trainer.exit_after_gradient_analysis=True "
-            "trainer.gradient_analysis_every=1, or start over: trainer.resume_mode=disable."
+            "cannot continue from it. Evaluate it with `ragen eval`, analyse one more step with "
+            "trainer.exit_after_gradient_analysis=True trainer.gradient_analysis_every=1, probe its own step with "
+            "trainer.gradient_analysis_only=True beside these two, or start over: trainer.resume_mode=disable."
         )
 
 
