@@ -11,7 +11,18 @@ from ragen.config.bounds import Count, CountOrZero, FolderName, Name, NotNegativ
 from ragen.config.estimators import ESTIMATORS, Need, declaration
 from ragen.config.extensions import Choice
 
+CONTINUING = {
+    "disable": "trainer.resume_mode=auto",
+    "resume_path": "trainer.resume_mode=auto trainer.resume_from_path=null",
+}
+"""resume_mode -> what the command of a run needs besides, to continue from the run's own newest checkpoint."""
 TRACKERS = ("console", "wandb", "tensorboard", "mlflow", "trackio")
+
+
+def how_to_resume(resume_mode: str | None) -> str:
+    """How a run of that mode continues, as a sentence without its end."""
+    change = f", with {CONTINUING[resume_mode]}," if resume_mode in CONTINUING else ""
+    return f"The same command{change} resumes from the newest checkpoint"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

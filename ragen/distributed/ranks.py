@@ -22,6 +22,7 @@ import torch
 from torch.distributed import PrefixStore, TCPStore
 
 from ragen.config.schema import Config
+from ragen.config.trainer import how_to_resume
 from ragen.distributed.watch import IDLE, Watch, notes
 from ragen.errors import ConfigError, RagenError, WorkerError, needing_extra
 from ragen.learners.batch import Batch
@@ -38,7 +39,6 @@ GRACE_S = 3.0
 """After a rank failed, the others get this long to report: one of them may be the cause."""
 HEAD_GONE_S = 20.0
 """So long may the head of the cluster be out of reach. After 60 s Ray itself would end this process without a word."""
-RESUME = "The same command resumes from the newest checkpoint; trainer.max_restarts=N lets a run do so by itself."
 
 
 class RankProcess:
@@ -241,6 +241,7 @@ class RankCalls:
         """`builder` makes the workers of a rank, in its process. Given `ranks` outlive this; None starts some."""
         trainer = config.trainer
         self._memory_advice, self._owns_ranks = memory_advice, ranks is None
+        self._resume = f"{how_to_resume(trainer.resume_mode)}; trainer.max_restarts=N lets a run do so by itself."
         self.config, self.ranks = config, ranks or Ranks(config, device=device)
         self.world_size = config.num_ranks
         self.actors = self.ranks.actors[: self.world_size]
@@ -290,7 +291,7 @@ class RankCalls:
                 self._is_broken = True
                 raise WorkerError(
                     f"The Ray cluster is gone: its head {self._head.address} does not answer during {phase}. Start the "
-                    f"cluster again, where it is not this run's own. {RESUME}"
+                    f"cluster again, where it is not this run's own. {self._resume}"
                 )
             for call in done:
                 try:
@@ -306,7 +307,7 @@ class RankCalls:
                 self._is_broken = True
                 raise WorkerError(
                     f"Nothing moved for {still:.0f} s during {phase} (trainer.hang_timeout_minutes):\n"
-                    f"{watch.describe_waiting(now)}\nThe workers are ended. {RESUME}"
+                    f"{watch.describe_waiting(now)}\nThe workers are ended. {self._resume}"
                 )
             if still > self._warn_s and (warned is None or now - warned > self._warn_s):
                 warned = now
@@ -332,7 +333,8 @@ class RankCalls:
         name = f"Worker {number} of {self.world_size} (process {pid} on {address})"
         if isinstance(error, RayActorError):
             raise WorkerError(
-                f"{name} died during {phase}: it was killed, or its machine ran out of memory (see `dmesg`). {RESUME}"
+                f"{name} died during {phase}: it was killed, or its machine ran out of memory (see `dmesg`). "
+                f"{self._resume}"
             ) from error
         cause = getattr(error, "cause", error)
         if isinstance(cause, RagenError):
@@ -341,7 +343,7 @@ class RankCalls:
         reason = f"{type(cause).__name__}: {str(cause).strip().splitlines()[0] if str(cause).strip() else ''}"
         if isinstance(cause, MemoryError | torch.OutOfMemoryError) or "allocate" in str(cause):
             raise WorkerError(f"{name} ran out of memory during {phase} ({reason}). {self._memory_advice}") from error
-        raise WorkerError(f"{name} failed during {phase}: {reason}. {RESUME}") from error
+        raise WorkerError(f"{name} failed during {phase}: {reason}. {self._resume}") from error
 
 
 def on_all_ranks(method: str) -> Any:

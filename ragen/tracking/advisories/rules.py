@@ -15,6 +15,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+from ragen.config.trainer import how_to_resume
 from ragen.tracking import names
 from ragen.tracking.advisories.evidence import find_exhibits
 from ragen.tracking.advisories.health import WINDOW, Advisory, Health, Severity
@@ -254,10 +255,9 @@ def truncation(run: Health) -> Advisory | None:
 
 def stalled(run: Health) -> Advisory | None:
     """A run that says that it is running has no process any more, or has written nothing for long."""
+    resume = f"{how_to_resume(run.config.get('trainer.resume_mode'))}."
     if run.state == "killed":
-        return run.advisory(
-            "stalled", "alarm", 0.9, f"{KILLED.capitalize()}.", "The same command resumes from the newest checkpoint."
-        )
+        return run.advisory("stalled", "alarm", 0.9, f"{KILLED.capitalize()}.", resume)
     if run.state != "running" or run.updated_at is None:
         return None
     seconds = run.mean(names.seconds("step")) or 0.0
@@ -265,7 +265,7 @@ def stalled(run: Health) -> Advisory | None:
     if silent_for < max(STALLED_S, STALLED_STEPS * seconds):
         return None
     evidence = f"Nothing was written for {silent_for / 60:.0f} min, and a step takes {seconds:.0f} s."
-    remedy = "Was its process killed, or does an environment hang? The same command resumes from the newest checkpoint."
+    remedy = f"Was its process killed, or does an environment hang? {resume}"
     return run.advisory("stalled", "alarm", 0.7, evidence, remedy)
 
 

@@ -16,6 +16,7 @@ from typing import Any
 
 from ragen.algorithms.statistics import Estimate
 from ragen.config.schema import Config
+from ragen.config.trainer import CONTINUING
 from ragen.errors import NOTHING_LEARNED, Interrupted, RagenError
 from ragen.files import finite, read_yaml, readable, value_at
 from ragen.text import MAX_ERROR, safe
@@ -282,8 +283,8 @@ def next_command(run_dir: Path, cause: Cause, rows: Sequence[Mapping[str, float]
             return f"{this_command()}   (starts over: no checkpoint was saved)"
         # The run's own command may not resume it, as that of `ragen demo`.
         mode = readable(lambda: value_at(read_yaml(run_dir / "config.yaml"), "trainer.resume_mode", run_dir), None)
-        change = " trainer.resume_mode=auto" if mode == "disable" else ""
-        return f"{this_command()}{change}   (resumes from the checkpoint)"
+        command = f"{this_command()} {CONTINUING.get(mode, '')}".rstrip()
+        return f"{command}   (resumes from the checkpoint)"
     if cause.trouble.is_fault:
         return f"ragen show {folder} --status {kind} --limit 1"
     if rows and names.EXITED in rows[-1]:

@@ -187,6 +187,13 @@ def test_a_remedy_does_not_name_what_is_done_already():
     assert "norm_adv_by_std" not in rules(ppo)["entropy collapse"].remedy, "gae does not divide by it"
 
 
+def test_a_killed_run_is_resumed_by_a_command_that_resumes():
+    killed = run(state="killed", updated_at=0.0, now=1.0)
+    assert rules(killed)["stalled"].remedy == "The same command resumes from the newest checkpoint."
+    anew = replace(killed, config=CONFIG | {"trainer.resume_mode": "disable"})
+    assert "with trainer.resume_mode=auto, resumes" in rules(anew)["stalled"].remedy
+
+
 def test_a_mismatch_is_answered_with_what_the_run_can_still_do():
     apart, rollout = run(end={"rollout/logprob_mismatch_mean": 0.2}), "actor_rollout_ref.rollout"
 

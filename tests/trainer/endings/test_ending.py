@@ -10,7 +10,7 @@ from ragen.env.bandit.env import BanditEnv
 from ragen.errors import NOTHING_LEARNED
 from ragen.tracking.rundir import RunDir
 from ragen.trainer.build import build_trainer
-from ragen.trainer.endings.ending import Cause, compose, ended_by, read_ending, stopped, this_command
+from ragen.trainer.endings.ending import Cause, compose, ended_by, next_command, read_ending, stopped, this_command
 from tests.trainer.runs import Run, finish, overrides, small_config, start_process
 from tests.trainer.test_agent_trainer import GRPO, NOTHING_KEPT, ROLLOUT
 
@@ -136,6 +136,14 @@ def test_an_interrupted_run_says_how_to_resume(mode, change, tmp_path, capsys, m
     assert "Interrupted at step 1 of 3: interrupted by the user." in said
     assert f"  next:       python train.py 'a=b c'{change}   (resumes from the checkpoint)" in said
     assert Run(tmp_path).status["exit_code"] == 130
+
+
+def test_a_run_that_began_with_a_named_checkpoint_continues_from_its_own(tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["train.py", "trainer.resume_mode=resume_path"])
+    (tmp_path / "config.yaml").write_text("trainer: {resume_mode: resume_path}")
+    command = next_command(tmp_path, ended_by(RuntimeError("no")), [], tmp_path / "global_step_2")
+    change = "trainer.resume_mode=auto trainer.resume_from_path=null"
+    assert command == f"python train.py trainer.resume_mode=resume_path {change}   (resumes from the checkpoint)"
 
 
 def test_a_failure_is_said_with_its_reason_and_without_terminal_codes(tmp_path):
