@@ -83,7 +83,8 @@ def plot_collapse(run: Path, out: Path) -> Path:
     if not any(below(turns, metrics) for metrics in steps.values() for turns in SETS):
         raise RagenError(
             f"{run} has no collapse metrics ({', '.join(SETS)}). "
-            "Train with collapse_detection.compute_freq > 0, full context and enable_think=True."
+            "Train with collapse_detection.compute_freq above 0, agent_proxy.context_window_mode=full and "
+            "agent_proxy.enable_think=True."
         )
     figure = style.new_figure(10.4, 7.2)
     panels = (draw_entropies, draw_information, draw_retrieval, draw_validation)

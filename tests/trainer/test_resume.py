@@ -236,11 +236,17 @@ def test_a_run_that_stopped_early_is_not_taken_up_again_unless_asked_to(tmp_path
     train(tmp_path, *changes)
     before = snapshot(tmp_path)
     assert build_trainer(small_config(tmp_path, *changes)) is None
-    assert "ended early at step 2: empty_filtered_steps" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "ended early at step 2: empty_filtered_steps" in said
     assert snapshot(tmp_path) == before
     path = f"trainer.resume_from_path={tmp_path / 'global_step_2'}"
+    rule_off = f"{ROLLOUT}.rollout_filter_empty_stop_steps=0"
+    assert f"set trainer.resume_mode=resume_path {path} {rule_off} (" in said
     run = train(tmp_path, *changes, "trainer.resume_mode=resume_path", path)
     assert list(run.metrics) == [0, 1, 2, 3]  # a third empty step
+    path = f"trainer.resume_from_path={tmp_path / 'global_step_3'}"
+    run = train(tmp_path, *changes, "trainer.resume_mode=resume_path", path, rule_off)
+    assert list(run.metrics) == [0, 1, 2, 3, 4]
 
 
 def test_a_run_can_be_made_longer(tmp_path):

@@ -29,6 +29,13 @@ from ragen.trainer.starting.devices import check_devices, device_notes
 from ragen.trainer.starting.own_parts import check_own_parts
 from ragen.trainer.starting.packages import check_packages
 
+RULES_OFF = {
+    "reward_variance_collapse": "trainer.early_stop.variance_window=0",
+    "low_validation_success": "trainer.early_stop.low_success_patience=0",
+    "empty_filtered_steps": "actor_rollout_ref.rollout.rollout_filter_empty_stop_steps=0",
+}
+"""Rule of early stopping -> what switches it off."""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Start:
@@ -142,6 +149,8 @@ def resume(config: Config, start: Start) -> Start:
     if trainer.resume_mode == "auto" and start.state and start.state["stop"]:
         why = f"ended early at step {start.step}: {start.state['stop']}"
         options = f"trainer.resume_mode=resume_path trainer.resume_from_path={start.checkpoint}"
+        if rule_off := RULES_OFF.get(start.state["stop"]):
+            options += f" {rule_off} (the rule would end it again)"
         return _over(start, root, why, f"to continue all the same set {options}, or ")
     return start
 
