@@ -52,6 +52,8 @@ if TYPE_CHECKING:
 
 MAY_CHANGE = ("output_dir", "data_dir", "num_processes", "micro_batch_size", "validate_merged")
 """Keys of sft that may differ when a run is resumed."""
+LENGTHS = ("response_length", "max_model_len")
+"""Keys of the rollout that a run is made from, as its record names them."""
 
 
 def run(config: Config, sft: SftConfig) -> None:
@@ -94,9 +96,10 @@ def check_same_run(root: Path, config: Config, sft: SftConfig) -> None:
     theirs = absent | read_object(path)  # of a version that had fewer keys
     for key in sorted({*ours, *theirs}):
         if theirs.get(key) != ours.get(key):
+            name = f"actor_rollout_ref.rollout.{key}" if key in LENGTHS else key
             raise ConfigError(
-                f"{root} holds a run with {key}={theirs.get(key)}, this one asks for {ours.get(key)}. "
-                f"Set {key} as it was, choose another sft.output_dir, or remove that folder."
+                f"{root} holds a run with {name}={theirs.get(key)}, this one asks for {ours.get(key)}. "
+                f"Set {name} as it was, choose another sft.output_dir, or remove that folder."
             )
 
 
@@ -112,8 +115,7 @@ def origin(config: Config, sft: SftConfig) -> dict[str, Any]:
         "agent_proxy": asdict(config.agent_proxy),
         "custom_envs": {tag: asdict(config.custom_envs[tag]) for tag in tags},
         "env_data": data_facts(config),
-        "response_length": rollout.response_length,
-        "max_model_len": rollout.max_model_len,
+        **{key: getattr(rollout, key) for key in LENGTHS},
     }
 
 

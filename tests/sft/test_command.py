@@ -76,6 +76,8 @@ def test_a_run_learns_merges_validates_and_is_not_repeated(tmp_path, rank, lr, c
     assert "has been validated" in capsys.readouterr().out
     with pytest.raises(ConfigError, match=r"holds a run with sft\.optim\.lr=.*, this one asks for 0\.1"):
         command.run_sft(*configured(*changes, "sft.optim.lr=0.1"))
+    with pytest.raises(ConfigError, match=r"Set actor_rollout_ref\.rollout\.max_model_len as it was"):
+        command.run_sft(*configured(*changes, "actor_rollout_ref.rollout.max_model_len=999"))
 
 
 def test_a_run_of_a_version_with_fewer_keys_of_the_agent_is_known_again(tmp_path):
