@@ -195,10 +195,12 @@ def few_actions(run: Health) -> Advisory | None:
         f"A valid turn has {now:.1f} actions, at first {before:.1f}, and {share:.0%} of the episodes end because they "
         f"are out of turns (agent_proxy.max_turn={most})."
     )
+    metric = "actor_rollout_ref.rollout.rollout_filter_metric"
+    outcome = f"drop groups in which nothing is solved ({metric}=success_variance), "
     remedy = (
-        "Where each action costs something, fewer of them are learned before the task is: take the cost out of the "
-        f"reward ({run.cost_of_actions}), {run.hold}, raise agent_proxy.max_turn, or begin with easier levels or "
-        "`ragen sft`."
+        "Where each action costs something, fewer of them are learned before the task is: "
+        f"{'' if run.config.get(metric) == 'success_variance' else outcome}take the cost out of the reward "
+        f"({run.cost_of_actions}), {run.hold}, raise agent_proxy.max_turn, or begin with easier levels or `ragen sft`."
     )
     return run.advisory("few actions", "warning", 0.7, evidence, remedy, name)
 

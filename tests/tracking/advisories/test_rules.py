@@ -183,6 +183,10 @@ def test_a_remedy_does_not_name_what_is_done_already():
     assert "use_kl_loss" not in remedy and "norm_adv_by_std" not in remedy
     weighted = replace(collapsed, config=CONFIG | {"actor_rollout_ref.actor.kl_loss_coef": 0.1})
     assert "(actor_rollout_ref.actor.use_kl_loss=True)" in rules(weighted)["entropy collapse"].remedy
+    few, metric = run(start=MANY, end=FEW), "actor_rollout_ref.rollout.rollout_filter_metric"
+    assert f"({metric}=success_variance)" in rules(few)["few actions"].remedy
+    few = replace(few, config=CONFIG | {metric: "success_variance"})
+    assert metric not in rules(few)["few actions"].remedy
     ppo = replace(collapsed, config=CONFIG | {"algorithm.adv_estimator": "gae"})
     assert "norm_adv_by_std" not in rules(ppo)["entropy collapse"].remedy, "gae does not divide by it"
 
