@@ -46,8 +46,8 @@ class Critic(Learner):
     def loss(self, batch: Batch, packing: Packing) -> tuple[Tensor, dict[str, float]]:
         """The micro batch's share of the value loss."""
         on_device = partial(scored, device=packing.ids.device)
-        mask, weights, mean_weights = map(on_device, (batch.mask, batch.weights, batch.mean_weights))
-        values = scatter(sampled_values(self.model, packing), mask)
+        weights, mean_weights = map(on_device, (batch.weights, batch.mean_weights))
+        values = scatter(sampled_values(self.model, packing), batch.mask)
         old_values, returns = on_device(batch.values), on_device(batch.returns)
         token_loss, token_metrics = value_loss(values, old_values, returns, cliprange=self.config.cliprange_value)
         loss = (token_loss * weights).sum()
