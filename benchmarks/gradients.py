@@ -4,10 +4,11 @@
     python benchmarks/gradients.py --size 0.5M --device cpu --groups 24
 
 Groups of 16 episodes that share their first prompt, in the six buckets and at the settings of `real_sokoban` (16,384
-tokens a pass, parts task, entropy and KL); about 160 sampled tokens an episode. Operators are counted by PyTorch's
-profiler, without those that only look at a tensor or call another one; they grow with the number of layers and not with
-their size. The first round, which compiles kernels, is apart. `--save FILE` writes what was found, for a comparison of
-two versions.
+tokens a pass, parts task, entropy and KL); about 160 sampled tokens an episode. The first round, which compiles
+kernels, is apart. Operators are counted in a round more by PyTorch's profiler, without those that only look at a
+tensor or call another one; they grow with the number of layers and not with their size. Its account of 128 groups
+takes minutes: on a GPU they are counted with --operators only. `--save FILE` writes what was found, for a comparison
+of two versions.
 """
 
 from __future__ import annotations
@@ -122,27 +123,28 @@ def main() -> None:
         f"tokens, {int(batch.mask.sum()):,} of them sampled, {sum(map(len, buckets.values()))} folds",
         flush=True,
     )
+    counts = Counts(model)
     seconds = []
-    for _ in range(args.repeats):
+    for number in range(args.repeats):
         started = time.perf_counter()
         found = component_gradients(actor, batch, buckets)
         seconds.append(time.perf_counter() - started)
-    counts = Counts(model)
-    with profile(activities=[ProfilerActivity.CPU]) as profiler:
-        component_gradients(actor, batch, buckets)
-    calls = {event.key: event.count for event in profiler.key_averages()}
-    names = [name for name in calls if name.startswith("aten::") and not LOOKS.fullmatch(name)]
-    counts.found["operators"] = sum(calls[name] for name in names)
-    for name, count in counts.found.items():
-        print(f"{name:<28}{count:>12,}")
+        for name, count in counts.found.items() if number == 0 else ():
+            print(f"{name:<28}{count:>12,}")
+        print(f"round {number + 1}: {seconds[-1]:.2f} s", flush=True)
     print(f"first {seconds[0]:.2f} s, best of the others {min(seconds[1:] or seconds):.2f} s", flush=True)
-    if args.operators:
-        for name in sorted(names, key=lambda name: -calls[name])[: args.operators]:
-            print(f"{name:<40}{calls[name]:>10,}")
     if args.save:
         torch.save(
             {c: {b: (g.norm, g.loss, g.sketches) for b, g in rows.items()} for c, rows in found.items()}, args.save
         )
+    if args.device == "cpu" or args.operators:
+        with profile(activities=[ProfilerActivity.CPU]) as profiler:
+            component_gradients(actor, batch, buckets)
+        calls = {event.key: event.count for event in profiler.key_averages()}
+        names = [name for name in calls if name.startswith("aten::") and not LOOKS.fullmatch(name)]
+        print(f"{'operators':<28}{sum(calls[name] for name in names):>12,}")
+        for name in sorted(names, key=lambda name: -calls[name])[: args.operators]:
+            print(f"{name:<40}{calls[name]:>10,}")
 
 
 if __name__ == "__main__":

@@ -105,7 +105,7 @@ class Actor(Learner):
             slices.head(score, hidden, packing.targets) if slices else score(hidden, packing.targets)
         )
         mask, weights, mean_weights = map(on_device, (batch.mask, batch.weights, batch.mean_weights))
-        logprobs, entropies = scatter(flat_logprobs, mask), scatter(flat_entropies, mask)
+        logprobs, entropies = scatter(flat_logprobs, batch.mask), scatter(flat_entropies, batch.mask)
         inputs = PolicyInputs(
             logprobs=logprobs,
             old_logprobs=on_device(batch.old_logprobs),
@@ -124,7 +124,7 @@ class Actor(Learner):
         metrics |= {"pg_loss": policy, "entropy_loss": entropy}
         if config.use_kl_loss:
             if config.kl_loss_type == "full":
-                token_kls = scatter(self.full_kl(hidden, packing, slices), mask)
+                token_kls = scatter(self.full_kl(hidden, packing, slices), batch.mask)
             else:
                 token_kls = token_kl(logprobs, on_device(batch.ref_logprobs), config.kl_loss_type)
             kl = (token_kls * weights).sum()

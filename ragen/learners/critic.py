@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from ragen.algorithms.losses import value_loss
@@ -46,10 +47,12 @@ class Critic(Learner):
     def loss(self, batch: Batch, packing: Packing) -> tuple[Tensor, dict[str, float]]:
         """The micro batch's share of the value loss."""
         on_device = partial(scored, device=packing.ids.device)
-        mask, weights, mean_weights = map(on_device, (batch.mask, batch.weights, batch.mean_weights))
-        values = scatter(sampled_values(self.model, packing), mask)
+        weights, mean_weights = map(on_device, (batch.weights, batch.mean_weights))
+        values = scatter(sampled_values(self.model, packing), batch.mask)
         old_values, returns = on_device(batch.values), on_device(batch.returns)
         token_loss, token_metrics = value_loss(values, old_values, returns, cliprange=self.config.cliprange_value)
         loss = (token_loss * weights).sum()
-        metrics = {name: (value * mean_weights).sum().item() for name, value in token_metrics.items()}
-        return loss, metrics | {"vf_loss": loss.item()}
+        metrics = {name: (value * mean_weights).sum() for name, value in token_metrics.items()}
+        metrics |= {"vf_loss": loss.detach()}
+        numbers = torch.stack(list(metrics.values())).tolist()  # the GPU is waited for once
+        return loss, dict(zip(metrics, numbers, strict=True))

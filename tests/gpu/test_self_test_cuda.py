@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from transformers import AutoModelForCausalLM, Lfm2Config, Qwen3MoeConfig
+from transformers import AutoModelForCausalLM, DeepseekV3Config, Lfm2Config, Qwen3MoeConfig
 
 from ragen.engine.native.self_test import check_decoding
 from ragen.errors import ModelUnavailable
@@ -34,6 +34,14 @@ def test_experts_pass(dtype):
     model = AutoModelForCausalLM.from_config(config, dtype=dtype).eval().cuda()
     check_trainable(model)
     check_decoding(model, is_trained=True)
+
+
+def test_heads_that_flash_attention_does_not_know_pass():
+    torch.manual_seed(0)
+    ranks = {"q_lora_rank": 16, "kv_lora_rank": 16, "num_key_value_heads": 4}
+    sizes = {"qk_nope_head_dim": 16, "qk_rope_head_dim": 8, "v_head_dim": 16}  # keys of 24 numbers, values of 16
+    config = DeepseekV3Config(**SHAPE | ranks, **sizes, first_k_dense_replace=2)
+    check_trainable(AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16).eval().cuda())
 
 
 def test_convolutions_are_refused():

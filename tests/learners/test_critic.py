@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from ragen.config import load_config
 from ragen.learners.critic import Critic
@@ -21,6 +22,26 @@ def test_a_critic_update_does_not_depend_on_the_micro_batches():
     for metrics, weights in results[1:]:
         assert metrics == pytest.approx(results[0][0], rel=1e-3, abs=1e-5)
         torch.testing.assert_close(weights, results[0][1], atol=2e-4, rtol=1e-3)
+
+
+def test_a_pass_fetches_its_numbers_at_once():
+    """Each number that is fetched by itself waits for a GPU."""
+    num_fetched = 0
+
+    class Fetches(TorchDispatchMode):
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+            nonlocal num_fetched
+            num_fetched += func.overloadpacket is torch.ops.aten._local_scalar_dense and args[0].is_floating_point()
+            return func(*args, **(kwargs or {}))
+
+    critic = Critic(value_model(), load_config("base", ["model_path=tiny"]).critic, total_steps=1)
+    batch = random_batch(2)
+    batch.weights = batch.mean_weights = batch.mask / batch.mask.sum()
+    for micro, packing in critic.passes(batch):
+        with Fetches():
+            _, metrics = critic.loss(micro, packing)
+        assert set(metrics) == {"vf_clipfrac", "vpred_mean", "vf_loss"}
+    assert num_fetched == 0
 
 
 def test_values_are_those_of_the_state_before_each_token():

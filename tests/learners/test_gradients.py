@@ -5,6 +5,7 @@ from weakref import WeakSet
 
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from ragen.config.schema import LoraConfig
 from ragen.learners import gradients
@@ -12,7 +13,11 @@ from ragen.learners.actor import Actor
 from ragen.learners.gradients import MAX_SLICES, Found, component_gradients
 from ragen.learners.reference import Reference
 from ragen.learners.sketches import Flat, Sketch
+from ragen.modeling.attention import packed
+from ragen.modeling.attention.packed import packed_attention
 from ragen.modeling.lora import add_adapter
+from ragen.modeling.packing import pack_apart
+from ragen.modeling.slices import Slices
 from tests.engine.families import random_model
 from tests.learners.batches import SPLITS, actor_config, random_batch
 
@@ -95,6 +100,32 @@ def test_a_pass_serves_all_parts_and_several_folds(monkeypatch):
     assert MAX_SLICES == 4, "five folds are two passes"
     assert done == [("bucket_1", 0), ("bucket_1", 8), ("bucket_2", 0), ("bucket_2", 7), ("bucket_2", 1)]
     assert sum(rows) == random_batch(16).num_tokens  # nothing is shared, nothing is read twice
+
+
+def test_a_pass_and_its_gradients_wait_for_no_number(monkeypatch):
+    """On the meta device there are none: the CPU may be a pass ahead of a GPU."""
+    attend = packed._attend_flash
+    monkeypatch.setattr("torch.nn.attention.varlen.varlen_attn", lambda q, k, v, *args, **named: q + (k + v).mean())
+    monkeypatch.setattr(packed.PACKED, "_attend", lambda heads, row: attend(heads, row.packing))
+    actor, batch, device = actor_of(random_model("llama")), random_batch(4), torch.device("meta")
+    batch.weights = batch.mean_weights = batch.mask / batch.mask.sum()
+    actor.model.to(device)
+    weights = list(actor.model.parameters())
+    packing = pack_apart([batch.ids[:2], batch.ids[2:]], device, mask=batch.mask)
+    slices = Slices(actor.model, weights, packing, [2, 2], batch.mask)
+    names = set()
+
+    class Names(TorchDispatchMode):
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+            names.add(func.overloadpacket.__name__)
+            return func(*args, **(kwargs or {}))
+
+    with packed_attention(actor.model, packing), slices, Names():
+        terms, _ = actor.terms(batch, packing, slices)
+        found = [list(slices.gradients(term, keep=True)) for term in terms.values()]
+    assert "masked_scatter_backward" not in names, "it selects by the mask, and waits for the number of what it selects"
+    assert [len(each) for each in found] == [2, 2, 2]
+    assert all(gradient is not None for slices in found for slice in slices for gradient in slice)
 
 
 def test_where_memory_is_short_parts_are_taken_one_by_one_and_it_is_said_once(monkeypatch, caplog):

@@ -20,6 +20,9 @@ from ragen.modeling.attention.switch import Attention, Heads
 from ragen.modeling.fused_layers import fused_layers
 from ragen.modeling.packing import Packing
 
+MAX_FLASH_SIZE = 256
+"""Largest heads of flash attention; sizes must be multiples of 8."""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Row:
@@ -72,13 +75,19 @@ def _put_back(wanted: Tensor, packing: Packing) -> Tensor:
 
 def attend_packed(heads: Heads, row: Row) -> Tensor:
     """Causal attention inside each sequence."""
-    packing, dtype = row.packing, heads.query.dtype
-    is_plain = heads.window is None and not heads.softcap
-    if heads.query.is_cuda and dtype in (torch.bfloat16, torch.float16) and is_plain:
+    packing = row.packing
+    if heads.query.is_cuda and heads.query.dtype in (torch.bfloat16, torch.float16) and _has_flash(heads):
         return _attend_flash(heads, packing)
     if packing.wanted is None or not heads.is_last:
         return attend_padded(heads, packing.all_queries, row.masks)
     return _put_back(attend_padded(heads, packing.wanted_queries, row.masks), packing)
+
+
+def _has_flash(heads: Heads) -> bool:
+    """Whether flash attention computes such heads: DeepSeek's values are of another size, some of Gemma 4 have 512."""
+    size = heads.query.shape[-1]
+    is_plain = heads.window is None and not heads.softcap
+    return is_plain and heads.value.shape[-1] == size and size <= MAX_FLASH_SIZE and size % 8 == 0
 
 
 def _attend_flash(heads: Heads, packing: Packing) -> Tensor:

@@ -182,6 +182,31 @@ def test_variable_length_attention_gets_the_keys_of_every_sequence(monkeypatch, 
     torch.testing.assert_close(found, expected, rtol=1e-10, atol=1e-10)
 
 
+class OnGpu(torch.Tensor):
+    """A tensor of the CPU that says that it is on a GPU."""
+
+    is_cuda = True
+
+
+@pytest.mark.parametrize(
+    ("size", "value_size", "is_known"), [(64, 64, True), (24, 16, False), (12, 12, False), (512, 512, False)]
+)
+def test_heads_that_flash_attention_does_not_know_are_padded(monkeypatch, size, value_size, is_known):
+    """DeepSeek's values are smaller than its keys, and global layers of Gemma 4 have heads of 512."""
+    calls = []
+    monkeypatch.setattr(
+        "torch.nn.attention.varlen.varlen_attn", lambda *args, **named: calls.append(1) or naive_varlen(*args, **named)
+    )
+    packing = pack(family_tree(), CPU)
+    shape = (1, 2, packing.ids.shape[1])
+    query, key = torch.randn(2, *shape, size).half()
+    heads = heads_of(query, key, torch.randn(*shape, value_size).half())
+    found = packed.attend_packed(replace(heads, query=query.as_subclass(OnGpu)), packed.Row(packing=packing))
+    assert bool(calls) == is_known
+    expected = padded.attend_padded(heads, packing.all_queries, {})
+    torch.testing.assert_close(found.as_subclass(torch.Tensor), expected, rtol=1e-2, atol=1e-2)
+
+
 @pytest.mark.parametrize("micro_batch_size", [7, 2])
 def test_an_update_does_not_depend_on_sharing(monkeypatch, micro_batch_size):
     results = []
