@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from ragen.streams import discard, leaving_with_readers, outliving_readers, show_everything
+from ragen.streams import discard, leaving_with_readers, open_closed_streams, outliving_readers, show_everything
 from ragen.text import printable
 
 NOTHING_LEARNED = 3
@@ -107,6 +107,7 @@ def reporting_errors(
 
     When whoever reads the output leaves (`| head`), the command ends quietly; with `outlives_reader` it continues.
     """
+    open_closed_streams()
     show_everything()
     try:
         with outliving_readers() if outlives_reader else leaving_with_readers():

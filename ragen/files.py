@@ -195,7 +195,8 @@ def check_writable(folder: Path, key: str, *, num_bytes: int = 0, purpose: str =
             raise ConfigError(f"{key}: the name {existing.name[:40]}... is too long for a folder. Give a shorter one.")
         existing = existing.parent
     if not existing.is_dir():
-        raise ConfigError(f"{key}={folder}: {existing} is a file. Give another folder, or move the file.")
+        what = "a file" if existing.exists() else "a link to what does not exist"
+        raise ConfigError(f"{key}={folder}: {existing} is {what}. Give another folder, or move it away.")
     if not os.access(existing, os.W_OK | os.X_OK):
         raise ConfigError(
             f"{key}={folder}: {existing} is not writable. Give another folder, or change its permissions."

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import os
 import sys
@@ -10,6 +11,8 @@ from contextlib import contextmanager
 from typing import Any
 
 READER_GONE = "The reader of this output is gone. The work continues; what it logs is in the run directory."
+GONE = {errno.EPIPE, errno.EIO}
+"""Errors of a write whose reader has left: of a pipe, and of a terminal that was closed."""
 
 
 class LastingStream:
@@ -22,17 +25,19 @@ class LastingStream:
     def write(self, text: str) -> int:
         try:
             return self._stream.write(text)
-        except BrokenPipeError:
-            self._lose()
+        except OSError as error:
+            self._lose(error)
             return len(text)
 
     def flush(self) -> None:
         try:
             self._stream.flush()
-        except BrokenPipeError:
-            self._lose()
+        except OSError as error:
+            self._lose(error)
 
-    def _lose(self) -> None:
+    def _lose(self, error: OSError) -> None:
+        if error.errno not in GONE:
+            raise error
         discard(self._stream)
         self._on_loss()
 
@@ -75,6 +80,16 @@ def discard(stream: Any) -> None:
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, stream.fileno())
     os.close(nowhere)
+
+
+def open_closed_streams() -> None:
+    """Streams that were closed before the program began (`ragen ... >&-`, some schedulers) lead to nowhere.
+
+    Python has None for them, on which every print with a flush would fail.
+    """
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115 - open as long as the program runs
 
 
 def show_everything() -> None:

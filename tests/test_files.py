@@ -105,6 +105,9 @@ def test_a_file_in_the_way_is_named(tmp_path: Path):
     (tmp_path / "a").write_text("")
     with pytest.raises(ConfigError, match=r"out=.*a/b: .*/a is a file"):
         check_writable(tmp_path / "a/b", "out")
+    (tmp_path / "link").symlink_to(tmp_path / "gone")
+    with pytest.raises(ConfigError, match=r"out=.*link/b: .*/link is a link to what does not exist"):
+        check_writable(tmp_path / "link/b", "out")
 
 
 @pytest.mark.parametrize("folder", ["/proc/nope/run", "/sys/run"])

@@ -1,6 +1,7 @@
 """A reader who leaves ends commands that print, and not those that work."""
 
 import os
+import pty
 import subprocess
 import sys
 from pathlib import Path
@@ -55,6 +56,36 @@ def test_long_work_outlives_its_reader_and_says_so_once(tmp_path: Path):
     assert run(tmp_path / "a", "long", has_stderr=True) == (0, READER_GONE + "\n")
     assert run(tmp_path / "b", "long", has_stderr=False) == (0, "")
     assert (tmp_path / "a").exists() and (tmp_path / "b").exists()
+
+
+def test_long_work_outlives_the_terminal_it_was_started_in(tmp_path: Path):
+    ours, theirs = pty.openpty()
+    child = subprocess.Popen(
+        [sys.executable, "-c", WORK, tmp_path / "a", "long"],
+        stdin=subprocess.PIPE,
+        stdout=theirs,
+        stderr=theirs,
+        cwd=REPOSITORY,
+    )
+    assert child.stdin
+    os.close(theirs)
+    child.stdin.write(b"go\n")
+    child.stdin.flush()
+    os.read(ours, 10)
+    os.close(ours)
+    child.stdin.write(b"go\ngo\n")
+    child.stdin.close()
+    assert child.wait(timeout=60) == 0
+    assert (tmp_path / "a").exists()
+
+
+@pytest.mark.parametrize("kind", ["long", "short"])
+def test_work_is_done_without_any_standard_stream(tmp_path: Path, kind: str):
+    # `exec` leaves the descriptors closed, as some schedulers do; Python has no streams then.
+    shell = 'exec "$0" -c "$1" "$2" "$3" 0<&- 1>&- 2>&-'
+    command = ["sh", "-c", shell, sys.executable, WORK, tmp_path / "a", kind]
+    assert subprocess.run(command, cwd=REPOSITORY, timeout=60).returncode == 0
+    assert (tmp_path / "a").exists()
 
 
 @pytest.mark.parametrize("kind", ["short", "table"])

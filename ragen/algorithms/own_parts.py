@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ragen.algorithms.advantage import AdvantageInputs, compute_advantages, estimator
+from ragen.algorithms.advantage import ESTIMATORS, AdvantageInputs, compute_advantages, estimator
 from ragen.algorithms.filter_strategies import KEY as STRATEGY_KEY
 from ragen.algorithms.filter_strategies import FilterSettings, checked_indices, strategy
 from ragen.algorithms.losses import KEY as LOSS_KEY
@@ -52,9 +52,16 @@ def check_estimator(name: str) -> None:
         anchors=torch.zeros(4, 1, dtype=torch.long) if "turns" in needs else None,
         step_returns=torch.tensor([[1.0], [0.5], [0.0], [2.0]]) if "turns" in needs else None,
     )
-    found = _tried(refused, lambda: compute_advantages(name, inputs))
-    if not (isinstance(found, tuple) and len(found) == 2 and all(map(_is_per_token, found))):
-        raise refused(f"on a batch of shape (4, 3) it returned {_shapes(found)}.")
+    checked_estimates(name, _tried(refused, lambda: compute_advantages(name, inputs)), MASK)
+
+
+def checked_estimates(name: str, found: Any, mask: Tensor) -> tuple[Tensor, Tensor]:
+    """What an estimator returned; one of one's own may do so only on some batches (a group of equal rewards)."""
+    is_pair = isinstance(found, tuple) and len(found) == 2
+    if name not in ESTIMATORS and not (is_pair and all(_is_per_token(each, mask) for each in found)):
+        problem = f"on a batch of shape {tuple(mask.shape)} it returned {_shapes(found)}."
+        raise refuse("estimators", name, ESTIMATOR_KEY, problem)
+    return found
 
 
 def check_policy_loss(name: str) -> None:
@@ -95,8 +102,8 @@ def _tried(refused: Callable[[str], ConfigError], call: Callable[[], Any]) -> An
         raise refused(f"it failed on a small batch with {type(error).__name__}: {error}.") from error
 
 
-def _is_per_token(found: Any) -> bool:
-    return isinstance(found, Tensor) and found.shape == MASK.shape and bool(torch.isfinite(found * MASK).all())
+def _is_per_token(found: Any, mask: Tensor = MASK) -> bool:
+    return isinstance(found, Tensor) and found.shape == mask.shape and bool(torch.isfinite(found * mask).all())
 
 
 def _shapes(found: Any) -> str:

@@ -13,14 +13,14 @@ from ragen.errors import RagenError
 from ragen.studies.comparison import SMALLEST
 from ragen.sweeps.compare import compare_arms
 
-USAGE = "ragen compare RUN [RUN ...] -- RUN [RUN ...] [-- RUN ...]"
+ARMS = "RUN [RUN ...] -- RUN [RUN ...] [-- RUN ...]"
 
 
 def main(argv: Sequence[str]) -> None:
     options, *rest = split(argv)
     parser = argparse.ArgumentParser(
         prog="ragen compare",
-        usage=f"{USAGE} [--names A,B] [--difference D] [--json]",
+        usage=f"ragen compare [--names A,B] [--difference D] [--json] {ARMS}",
         description="Compare arms of finished runs with the first. Runs are paired by seed.train, levels by seed.",
         epilog="Options stand before the first --.",
     )
@@ -32,13 +32,18 @@ def main(argv: Sequence[str]) -> None:
     )  # fmt: skip
     parser.add_argument("--json", action="store_true", help="print a record instead of tables")
     args = parser.parse_args(options)
+    late = [word for words in rest for word in words if word.startswith("-") and not Path(word).exists()]
+    if late:
+        raise RagenError(f"{late[0]} stands behind a --, where runs are expected. Options stand before the first --.")
     arms = [args.runs, *([Path(word) for word in words] for words in rest)]
     if len(arms) < 2 or not all(arms):
-        raise RagenError(f"Give at least two arms, separated by --: {USAGE}")
+        raise RagenError(f"Give at least two arms, separated by --: ragen compare {ARMS}")
     names = args.names.split(",") if args.names else [arm[0].name for arm in arms]
     if len(names) != len(arms) or len(set(names)) < len(names):
         given = f"--names {','.join(names)}" if args.names else f"The arms' first runs are called {', '.join(names)}"
-        raise RagenError(f"{given}: {len(arms)} arms need as many different names. Give them: --names A,B")
+        raise RagenError(
+            f"{given}: {len(arms)} arms need as many different names. Give them first: ragen compare --names A,B ..."
+        )
     sys.stdout.write(compare_arms(names, arms, smallest=args.difference, as_json=args.json))
 
 

@@ -96,7 +96,7 @@ class TrainerConfig:
     val_only: Annotated[bool, "Validate and end."]
     preflight: Annotated[bool, "Say at the start what silence, a random policy and the solver earn."]
     test_freq: Annotated[int, "Validate every so many steps and at the last; 0 or less is off."]
-    validation_steps: Annotated[Count, "Validation rollouts that are averaged."]
+    validation_steps: Annotated[Count, "Validation rollouts that are averaged; what they count is added up."]
     val_greedy: Annotated[bool, "Validate greedily, too (val-env-greedy/...)."]
     save_freq: Annotated[int, "Save every so many steps, at the last and when a signal ends the run; 0 or less is off."]
     max_actor_ckpt_to_keep: Annotated[Count | None, "Newest actor checkpoints that are kept; null keeps all."]

@@ -7,6 +7,7 @@ this border there are texts, finite numbers and one kind of error, whose message
 from __future__ import annotations
 
 import math
+import os
 import traceback
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -140,7 +141,11 @@ def sample_text(env: TextEnv, rng: Rng) -> str | None:
 
 
 def guarded(call: Callable[..., T], *args: Any, passing: _Passing = ()) -> T:
-    """Call into an environment. Whatever it raises is an EnvFault, sys.exit() too; only Ctrl-C goes through."""
+    """Call into an environment. Whatever it raises is an EnvFault, sys.exit() too; only Ctrl-C goes through.
+
+    A process that the environment forked and did not end, ends here: it would play on, and fork again.
+    """
+    process = os.getpid()
     try:
         return call(*args)
     except (KeyboardInterrupt, EnvFault):
@@ -149,6 +154,9 @@ def guarded(call: Callable[..., T], *args: Any, passing: _Passing = ()) -> T:
         raise
     except BaseException as error:
         fault = EnvFault(describe(error), trace=_last_lines(error))
+    finally:
+        if os.getpid() != process:
+            os._exit(1)
     raise fault  # outside of the except block: what was raised may be large, and is not kept
 
 

@@ -140,7 +140,7 @@ def expect(is_kept: bool, message: str) -> None:
 
 
 def check_reset(env: TextEnv, make: Callable[[], TextEnv], seed: int) -> None:
-    """A seed names a level: the same text again, for every member and in a new environment."""
+    """A seed names a level: the same text again, for every member and in a new environment, whatever others play."""
     boundary.start(env, seed, 0)
     first = env.reset(seed)
     expect(bool(first), f"reset({seed}) must return a text that is not empty.")
@@ -153,6 +153,13 @@ def check_reset(env: TextEnv, make: Callable[[], TextEnv], seed: int) -> None:
         expect(words_of(env) == names, f"the {what} of member {member} differ within seed {seed}.")
     other = make()
     expect(other.reset(seed) == first, f"reset({seed}) differs in a second environment of the same config.")
+    # Of a rollout every group plays a level of its own, all at once.
+    other.reset(seed + 1)
+    expect(
+        env.render() == first,
+        f"reset({seed + 1}) of a second environment changed what the first one shows on level {seed}: they share what "
+        "each must have of its own (attributes of the class, globals).",
+    )
     other.close()
     boundary.hint(env)
 

@@ -41,7 +41,12 @@ ADAPTERS: dict[str, str] = {
 REGISTRY |= ADAPTERS
 
 
-CALLED = {"reset": ("reset(self, seed, member=0)", 3), "step": ("step(self, action)", 2), "render": ("render(self)", 1)}
+CALLED = {
+    "__init__": ("__init__(self, config=None)", 2),
+    "reset": ("reset(self, seed, member=0)", 3),
+    "step": ("step(self, action)", 2),
+    "render": ("render(self)", 1),
+}
 """Method -> how it is written, and with how many arguments it is called, itself included."""
 
 

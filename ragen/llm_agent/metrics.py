@@ -48,9 +48,16 @@ def rollout_metrics(episodes: Sequence[Episode]) -> Metrics:
             metrics[f"{tag}/pass@{group_size}"] = rate
     lengths = [sum(len(turn.response_ids) for turn in episode.turns) for episode in valid]
     metrics["response_length"] = sum(lengths) / len(lengths) if lengths else 0.0
-    metrics["episodes"] = float(len(episodes))
-    metrics["response_tokens"] = float(sum(len(turn.response_ids) for each in episodes for turn in each.turns))
-    return metrics | format_shares(valid) | tool_ledger(episodes) | truncation_ledger(episodes) | _faults(episodes)
+    return metrics | rollout_counts(episodes) | format_shares(valid)
+
+
+def rollout_counts(episodes: Sequence[Episode]) -> Metrics:
+    """The metrics that count: those of several rollouts are added up, where others are averaged."""
+    size = {
+        "episodes": float(len(episodes)),
+        "response_tokens": float(sum(len(turn.response_ids) for each in episodes for turn in each.turns)),
+    }
+    return size | tool_ledger(episodes) | truncation_ledger(episodes) | _faults(episodes)
 
 
 def pass_rate(episodes: Sequence[Episode]) -> tuple[int, float] | None:

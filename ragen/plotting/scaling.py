@@ -22,7 +22,7 @@ from ragen.studies.arms import make_arm, read_arm_run
 from ragen.studies.comparison import COLUMNS as DIFFERENCES
 from ragen.studies.comparison import compare_all, how_compared, to_row
 from ragen.studies.conditions import Condition, Curve, collapse_note, interval_name
-from ragen.tracking.console import markdown_table, print_table
+from ragen.tracking.console import counted, markdown_table, print_table
 from ragen.tracking.names import SCORE, VALIDATION, by_tag
 from ragen.tracking.rundir import read_metrics, read_status, write_atomic
 
@@ -222,7 +222,7 @@ def compare_runs(folders: Sequence[Path], out: Path) -> None:
     """Print the table of the runs, and write it and the figure below `out`."""
     sizes = group_runs(list(map(read_run, folders)))
     rows, differences = table_rows(sizes), differences_text(sizes)
-    print_table(f"Model scaling, {len(folders)} runs, success in validation", COLUMNS, rows)
+    print_table(f"Model scaling, {counted(len(folders), 'run')}, success in validation", COLUMNS, rows)
     if differences:
         print(differences)
     parts = [markdown_table(COLUMNS, rows), *([differences.rstrip()] if differences else [])]

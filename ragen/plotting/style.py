@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ragen.errors import needing_extra
+from ragen.errors import RagenError, needing_extra
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -39,8 +40,13 @@ def save_figure(figure: Figure, path: Path, *, dpi: int = 200) -> Path:
     """Write a PNG that appears whole."""
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    figure.savefig(temporary, format="png", dpi=dpi)
-    temporary.replace(path)
+    try:
+        figure.savefig(temporary, format="png", dpi=dpi)
+        temporary.replace(path)
+    except OSError as error:
+        with suppress(OSError):
+            temporary.unlink()
+        raise RagenError(f"{path} cannot be written: {error.strerror}. Give another file (--help).") from error
     return path
 
 

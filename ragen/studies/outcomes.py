@@ -36,7 +36,7 @@ class Outcome:
     device: str = "N/A"
     """Number and model of the GPUs, as in 4xH100."""
     last_lines: tuple[str, ...] = ()
-    """The end of the log of a run that failed."""
+    """The signal that killed a run, if one did, and the end of the log of one that failed."""
 
     @property
     def stop(self) -> str:

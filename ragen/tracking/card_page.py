@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ragen.tracking.console import duration, markdown_table
+from ragen.tracking.console import counted, duration, markdown_table
 
 UNKNOWN = "not known"
 NOT_MEASURED = "not measured"
@@ -142,7 +142,7 @@ def attempts(card: Mapping[str, Any]) -> list[Section]:
     rows = [(str(number), _attempt(each, found[-1])) for number, each in enumerate(found, start=1)]
     if first := found[0]["from_step"]:
         rows.insert(0, ("before", f"steps 1 to {first} are of another run, or of a version without cards"))
-    return [Section(title=f"Attempts, {len(found) - 1} resumes", rows=rows)] if len(rows) > 1 else []
+    return [Section(title=f"Attempts, {counted(len(found) - 1, 'resume')}", rows=rows)] if len(rows) > 1 else []
 
 
 def _attempt(attempt: Mapping[str, Any], last: Mapping[str, Any]) -> str:

@@ -28,7 +28,7 @@ class PipedConsole(Console):
 
 # A pipe has no width of its own; tables must not be cut there.
 # Nor does it read markup: what is printed comes from environments, servers and paths as well.
-console = PipedConsole(width=None if sys.stdout.isatty() else 140, markup=False, emoji=False)
+console = PipedConsole(width=None if sys.stdout and sys.stdout.isatty() else 140, markup=False, emoji=False)
 
 
 class Advance(Protocol):

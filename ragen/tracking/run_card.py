@@ -165,7 +165,8 @@ def count(rows: Sequence[Row]) -> dict[str, Any]:
     validations.
     """
     steps = [row for row in rows if names.EMPTY_AFTER_FILTER in row]
-    validations = [row for row in rows if names.by_tag(row, names.VALIDATION, names.SUCCESS)]
+    # One whose episodes were all lost to faults has no success.
+    validations = [row for row in rows if names.below(names.VALIDATION, row)]
     sampled = names.join(names.VALIDATION, names.RESPONSE_TOKENS)
 
     def of(name: str) -> float | None:

@@ -16,6 +16,7 @@ from ragen.algorithms.gigpo import discounted_returns, number_anchors
 from ragen.algorithms.kl import KlController, kl_in_reward, token_kl
 from ragen.algorithms.losses import importance_weights
 from ragen.algorithms.masked import masked_mean, masked_var, token_weights
+from ragen.algorithms.own_parts import checked_estimates
 from ragen.algorithms.reward_norm import normalize_scores
 from ragen.algorithms.rollout_filter import deviation
 from ragen.config.schema import Config
@@ -170,7 +171,8 @@ def _advantages(batch: Batch, samples: Sequence[Sample], config: Config, kept_ra
         norm_by_std=algorithm.norm_adv_by_std_in_grpo,
         step_weight=algorithm.gigpo_step_weight,
     )
-    advantages, batch.returns = compute_advantages(algorithm.estimator, inputs)
+    found = compute_advantages(algorithm.estimator, inputs)
+    advantages, batch.returns = checked_estimates(algorithm.estimator, found, batch.mask)
     batch.advantages, metrics = postprocess(
         advantages,
         inputs,

@@ -5,7 +5,7 @@ import torch
 
 from ragen.algorithms.advantage import AdvantageInputs, compute_advantages
 from ragen.algorithms.filter_strategies import FilterSettings, select
-from ragen.algorithms.own_parts import check_estimator, check_policy_loss, check_strategy
+from ragen.algorithms.own_parts import check_estimator, check_policy_loss, check_strategy, checked_estimates
 from ragen.errors import ConfigError
 
 OWN = "tests.api.own"
@@ -38,6 +38,20 @@ def test_an_estimator_of_ones_own_is_used():
 def test_an_estimator_that_cannot_work_is_refused(name, message):
     with pytest.raises(ConfigError, match=rf"algorithm\.adv_estimator={OWN}:{name}: {message}"):
         check_estimator(f"{OWN}:{name}")
+
+
+@pytest.mark.parametrize(
+    ("advantages", "message"),
+    [
+        (torch.tensor([[1.0], [2.0]]), r"\(2, 3\) it returned \(Tensor \[2, 1\], Tensor \[2, 3\]\)"),
+        (torch.full((2, 3), torch.nan), r"\(2, 3\) it returned \(Tensor \[2, 3\] with numbers that are not finite"),
+    ],
+)
+def test_an_estimator_that_fails_on_a_later_batch_is_named(advantages, message):
+    mask = torch.ones(2, 3)
+    with pytest.raises(ConfigError, match=rf"algorithm\.adv_estimator={OWN}:loo: on a batch of shape {message}"):
+        checked_estimates(f"{OWN}:loo", (advantages, mask), mask)
+    assert checked_estimates(f"{OWN}:loo", (mask, mask), mask) == (mask, mask)
 
 
 @pytest.mark.parametrize("name", ["my_loss", "reinforce"])

@@ -1,6 +1,8 @@
 """Behind the boundary there are texts, finite numbers and one kind of error, whatever an environment does."""
 
 import math
+import subprocess
+import sys
 from types import SimpleNamespace
 
 import numpy as np
@@ -78,6 +80,11 @@ def test_whatever_is_raised_is_a_fault_and_only_ctrl_c_goes_through():
 
     with pytest.raises(KeyboardInterrupt):
         guarded(interrupt)
+
+
+def test_a_child_that_an_environment_forks_and_forgets_ends_where_it_returns():
+    program = "import os; from ragen.env.boundary import guarded; child = guarded(os.fork); print('back'); os.wait()"
+    assert subprocess.run([sys.executable, "-c", program], capture_output=True, timeout=60).stdout == b"back\n"
 
 
 def test_an_error_whose_text_cannot_be_read_is_still_described():

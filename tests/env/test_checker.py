@@ -337,6 +337,15 @@ class Guessing(Echo):
         return str(rng.randint(0, 9))  # type: ignore[attr-defined]
 
 
+class Sharing(CountingEnv):
+    def reset(self, seed: int, member: int = 0) -> str:
+        Sharing.level = seed  # type: ignore[attr-defined]
+        return super().reset(seed, member) and self.render()
+
+    def render(self) -> str:
+        return f"level {Sharing.level}"  # type: ignore[attr-defined]
+
+
 class OnlyNumbers(Echo):
     def step(self, action: str) -> StepResult:
         return super().step(str(int(action)))
@@ -348,6 +357,7 @@ BROKEN = [
     (Silent, "an info without 'success'"),
     (Quitting, "SystemExit: 3"),
     (Unsteady, "differs from reset"),
+    (Sharing, r"reset\(1\) of a second environment changed what the first one shows on level 0"),
     (Renumbering, r"render\(\)"),
     (Guessing, "has no attribute 'randint'.*in sample_text"),
     (OnlyNumbers, "invalid literal for int"),

@@ -77,10 +77,16 @@ class Static(NoReset):
         return ""
 
 
+class NoConfig(Static):
+    def __init__(self):
+        super().__init__()
+
+
 @pytest.mark.parametrize(
     ("name", "message"),
     [
         ("NoReset", r"env_type=tests\.env\.test_registry:NoReset: it does not write reset\. It must be"),
+        ("NoConfig", r"its __init__ cannot be called \(too many .*\)\. Write def __init__\(self, config=None\)\."),
         ("OldReset", r"its reset cannot be called \(too many .*\)\. Write def reset\(self, seed, member=0\)\."),
     ],
 )

@@ -1,8 +1,11 @@
 """What figures share."""
 
+import os
+
 import pytest
 
-from ragen.plotting.style import label_points, new_figure, number
+from ragen.errors import RagenError
+from ragen.plotting.style import label_points, new_figure, number, save_figure
 
 
 def test_labels_of_points_do_not_cover_each_other():
@@ -21,3 +24,10 @@ def test_labels_of_points_do_not_cover_each_other():
 @pytest.mark.parametrize(("value", "text"), [(26.0, "26"), (0.04312, "0.0431"), (-1.34e-4, "-1.34e-4"), (0.0, "0")])
 def test_numbers_are_short(value, text):
     assert number(value) == text
+
+
+def test_a_figure_that_cannot_be_written_names_the_file_that_was_asked_for(tmp_path):
+    name = "x" * os.pathconf(tmp_path, "PC_NAME_MAX")  # as long as may be; its temporary file is longer
+    with pytest.raises(RagenError, match=f"{name} cannot be written: File name too long. Give another file"):
+        save_figure(new_figure(1, 1), tmp_path / name)
+    assert list(tmp_path.iterdir()) == []

@@ -76,6 +76,7 @@ def test_from_five_seeds_and_three_tasks_on_there_is_an_interquartile_mean(tmp_p
         (["{a}"], "Give at least two arms, separated by --"),
         (["{a}", "--"], "Give at least two arms, separated by --"),
         (["{a}", "--", "{a}"], "The arms' first runs are called seed1, seed1: 2 arms need as many different names"),
+        (["{a}", "--", "{b}", "--names", "x,y"], "--names stands behind a --, where runs are expected"),
         (["--names", "x,x", "{a}", "--", "{b}"], "--names x,x: 2 arms need as many different names"),
         (["--names", "x,y", "{a}", "{a}", "--", "{b}"], "have the same seed.train=1"),
         (["--names", "x,y", "{a}", "--", "{empty}"], "has no validation metrics"),

@@ -38,7 +38,7 @@ def test_a_run_in_one_piece_has_no_list_of_attempts(tmp_path):
 def test_every_attempt_is_told_with_what_was_other_then(tmp_path):
     card = card_of(tmp_path, states=("killed", "finished"))
     card["attempts"][0] |= {"config_sha256": "abc", "versions": {**card["versions"], "torch": "1.0"}}
-    found = rows_of(card, "Attempts, 1 resumes")
+    found = rows_of(card, "Attempts, 1 resume")
     assert found["1"] == "killed, from step 0 to 5, not known, torch was 1.0, its config.yaml had SHA-256 abc"
     assert found["2"] == "finished, from step 5 to 5, 1 min 15 s"
     assert rows_of(card, "Time")["time, start to end"] == "not known"

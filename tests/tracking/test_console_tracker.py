@@ -18,7 +18,7 @@ STEP = {
     "train/B/success": 0.75,
     "train/A/non-zero/success": 1.0,
     "rollout/filter_kept_count": 6.0,
-    "rollout/filter_kept_ratio": 0.75,
+    "rollout/filter_dropped_count": 2.0,
     "actor/kl_loss": 0.00123,
     "actor/ppo_kl": 9.0,
     "actor/entropy": 0.7181,
@@ -28,7 +28,7 @@ STEP = {
 HUGE = {
     "train/A/success": 1.0,
     "rollout/filter_kept_count": 123456.0,
-    "rollout/filter_kept_ratio": 1.0,
+    "rollout/filter_dropped_count": 0.0,
     "actor/kl_loss": -1.2345e-105,
     "actor/entropy": -1.2345e-105,
     "train/response_length": 1234567.0,
@@ -238,10 +238,10 @@ def test_time_left_is_the_mean_step_times_the_steps_left():
     assert glance.pace() == ["20 s/step", "2 min 0 s left"]
 
 
-def test_a_step_that_keeps_no_group_says_so():
+def test_a_step_that_keeps_no_group_says_of_how_many():
     glance = Glance(None)
-    glance.log(1, {"rollout/filter_kept_count": 0.0, "rollout/filter_kept_ratio": 0.0})
-    assert glance.numbers() == ["kept 0"]
+    glance.log(1, {"rollout/filter_kept_count": 0.0, "rollout/filter_dropped_count": 8.0})
+    assert glance.numbers() == ["kept 0/8"]
 
 
 def test_supervised_training_shows_its_losses():

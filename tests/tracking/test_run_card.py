@@ -59,6 +59,16 @@ def test_counts_are_sums_over_the_steps():
     assert (found["validation"]["runs"], found["validation"]["faults"]) == (1, {"env_errors": 1})
 
 
+def test_a_validation_that_lost_all_episodes_counts():
+    lost = {"step": 0, "val-env/episodes": 8.0, "val-env/response_tokens": 5.0, "val-env/faults/env_errors": 8.0}
+    assert count([lost])["validation"] == {
+        "runs": 1,
+        "tokens_sampled": 5,
+        "faults": {"env_errors": 8},
+        "truncations": {},
+    }
+
+
 def test_a_sum_hides_nothing_that_is_not_known():
     assert (total([1, 2.5]), total([]), total([1, None]), total([float("nan")])) == (3.5, 0, None, None)
     older = step(1)

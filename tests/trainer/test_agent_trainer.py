@@ -125,7 +125,9 @@ def test_validation_alone_trains_nothing(tmp_path):
     assert list(run.metrics) == [0]
     assert {"val-core/Bandit/reward/mean@4", "val-aux/Bandit/reward/best@2/mean"} <= run.metrics[0].keys()
     assert unknown(run.metrics[0]) == []
-    assert len(run.episodes(0, "val")) == 4 * 2 * 2
+    episodes = run.episodes(0, "val")
+    assert len(episodes) == run.metrics[0]["val-env/episodes"] == 4 * 2 * 2
+    assert run.metrics[0]["val-env/response_tokens"] == sum(len(t.response_ids) for e in episodes for t in e.turns)
     assert run.checkpoints == [] and run.status["state"] == "finished"
 
 

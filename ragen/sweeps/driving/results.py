@@ -6,6 +6,7 @@ Nothing reads the line back. Everything but wall time and device is read from th
 from __future__ import annotations
 
 import json
+import signal
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -44,7 +45,7 @@ def outcome_of(run: Run, *, exit_code: int, wall_time: float, device: str) -> Ou
         times={name: last[metric] for name, metric in TIMES.items() if metric in last},
         wall_time=wall_time,
         device=device,
-        last_lines=tail(run.log) if status == "fail" else (),
+        last_lines=(*killed_by(exit_code), *tail(run.log)) if status == "fail" else (),
     )
 
 
@@ -62,6 +63,11 @@ def score_of(run: Run) -> float | None:
     """The score of the last validation, the mean over its environments."""
     found = (by_tag(record, VALIDATION, SCORE) for record in reversed(read_records(run.run_dir)))
     return next((fmean(scores.values()) for scores in found if scores), None)
+
+
+def killed_by(exit_code: int) -> tuple[str, ...]:
+    """What no log can say of itself. -9 -> "killed by signal 9 (Killed)" """
+    return (f"killed by signal {-exit_code} ({signal.strsignal(-exit_code)})",) if exit_code < 0 else ()
 
 
 def tail(log: Path) -> tuple[str, ...]:

@@ -150,7 +150,10 @@ def template_collapse(run: Health) -> Advisory | None:
 
 def entropy_collapse(run: Health) -> Advisory | None:
     """The policy hardly varies its replies any more."""
-    for name in names.ENTROPIES:
+    # What sums over tokens is no entropy of a token: it falls with the length of the replies.
+    mode = str(run.config.get("actor_rollout_ref.actor.loss_agg_mode"))
+    is_sum = mode.startswith("seq-mean-token-sum")
+    for name in (names.turn_entropy(1),) if is_sum else names.ENTROPIES:
         values = run.values(name)
         if len(values) < 2 * WINDOW:
             continue

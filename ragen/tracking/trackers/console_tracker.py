@@ -90,8 +90,8 @@ class Glance:
         """What the step logged beside its success."""
         metrics, parts = self._metrics, []
         if names.KEPT_COUNT in metrics:
-            kept, ratio = metrics[names.KEPT_COUNT], metrics.get(names.KEPT_RATIO, 0.0)
-            parts.append(f"kept {kept:.0f}" + (f"/{kept / ratio:.0f}" if ratio else ""))
+            kept = metrics[names.KEPT_COUNT]
+            parts.append(f"kept {kept:.0f}/{kept + metrics.get(names.DROPPED_COUNT, 0.0):.0f}")
         for word, choices in SHOWN.items():
             if value := [metrics[name] for name in choices if name in metrics][:1]:
                 parts.append(f"{word} {value[0]:.3g}")

@@ -43,6 +43,12 @@ def test_the_outcome_of_a_run_of_an_earlier_sweep(tmp_path):
     assert (before.wall_time, before.device, before.times["train_time"]) == (42.0, "1xH100", 1.5)
 
 
+def test_a_run_that_was_killed_says_by_which_signal(tmp_path):
+    script = "print('step 1', flush=True); import os, signal; os.kill(os.getpid(), signal.SIGKILL)"
+    outcomes, _, _ = work([script_run(tmp_path, "a", script)])
+    assert outcomes["a"].last_lines == ("killed by signal 9 (Killed)", "step 1")
+
+
 @pytest.mark.parametrize(
     ("state", "code", "status"),
     [

@@ -168,6 +168,19 @@ def test_a_run_whose_process_is_gone_is_not_called_healthy(tmp_path):
     assert found.rule == "stalled" and "process is gone" in found.evidence
 
 
+def test_entropy_is_judged_by_the_token_however_the_loss_adds_tokens_up():
+    mode = {"actor_rollout_ref.actor.loss_agg_mode": "seq-mean-token-sum"}
+    shorter = run(
+        start={"actor/entropy": 0.4, "entropy/turn_1": 0.8}, end={"actor/entropy": 0.05, "entropy/turn_1": 0.8}
+    )
+    assert "entropy collapse" in rules(shorter)
+    assert "entropy collapse" not in rules(replace(shorter, config=CONFIG | mode))
+    collapsed = run(
+        start={"actor/entropy": 20.0, "entropy/turn_1": 0.8}, end={"actor/entropy": 0.5, "entropy/turn_1": 0.02}
+    )
+    assert "from 0.80 to 0.020 nats" in rules(replace(collapsed, config=CONFIG | mode))["entropy collapse"].evidence
+
+
 def test_a_remedy_does_not_name_what_is_done_already():
     collapsed = run(end={"actor/entropy": 0.02})
     remedy = rules(collapsed)["entropy collapse"].remedy
