@@ -165,12 +165,10 @@ class AgentTrainer:
                 try:
                     yield
                     if self.cause is None:
-                        with self.signals.held():
-                            self.cause = left(self.trackers.step, self.checkpoints.save_newest())
+                        self.cause = left(self.trackers.step, self.save_newest())
                     self.checkpoints.wait()
                 except Interrupted as error:
-                    with self.signals.held():
-                        error.note = self.checkpoints.save_newest()
+                    error.note = self.save_newest()
                     raise
                 except NotFinite as error:
                     raise NotFinite(f"{error} {self.checkpoints.last_good()}") from error
@@ -219,6 +217,11 @@ class AgentTrainer:
     def steps_left(self) -> range:
         """From the first step of this process to the last one of the run."""
         return range(self.gradients.first_step, self.config.trainer.total_training_steps + 1)
+
+    def save_newest(self) -> str:
+        """What was done to save the newest whole step of a run that ends before its last, in words."""
+        with self.timers("save_checkpoint"), self.signals.held():
+            return self.checkpoints.save_newest()
 
     def log(self, outcome: StepOutcome) -> None:
         """Log a step that is done, and find the `cause` of the run's end where it was the last one."""

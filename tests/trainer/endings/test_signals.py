@@ -90,6 +90,23 @@ def test_a_signal_waits_until_a_run_that_is_left_is_saved(tmp_path):
     assert run.checkpoints == ["global_step_1"] and not list(tmp_path.glob(".*.tmp"))
 
 
+def test_an_interrupted_run_says_that_it_saves_and_not_what_it_did_before(tmp_path):
+    trainer = build_trainer(small_config(tmp_path, *STEPS, "trainer.test_freq=-1", env=LAKE))
+    assert trainer is not None
+    stages, saved_in = [], []
+    save, trainer.timers._on_stage = trainer.workers.save, stages.append
+
+    def watched(role, folder):
+        saved_in.append(stages[-1])
+        save(role, folder)
+
+    trainer.workers.save = watched
+    with trainer.running():
+        trainer.begin()
+        trainer.log(trainer.step(1))
+    assert set(saved_in) == {"save_checkpoint"}
+
+
 def test_a_signal_in_a_run_with_adapters_changes_nothing(tmp_path):
     straight = train(tmp_path / "straight", *STEPS, *LORA, env=LAKE)
     strike(tmp_path / "run", "rollout", at=3, changes=LORA)
