@@ -238,6 +238,7 @@ class AgentTrainer:
     def complete(self, outcome: StepOutcome) -> None:
         """Do what a kill right after the checkpoint, or a signal right after the update, left undone."""
         if not outcome.is_complete:
+            self.timers.continue_step()
             with self.timers("step"):
                 self.conclude(outcome)
             outcome.metrics |= self.timing(outcome)

@@ -70,6 +70,7 @@ def test_a_signal_saves_the_newest_whole_step_and_nothing_is_lost(tmp_path, stra
     assert start is not None and start.checkpoints.resumed.is_complete is is_complete
     start.fit()
     check_same(straight, Run(tmp_path), 4)
+    assert "timing_s/gen" in Run(tmp_path).metrics[step]  # also where the rollout was before the signal
 
 
 def test_a_signal_waits_until_a_run_that_is_left_is_saved(tmp_path):
