@@ -14,7 +14,7 @@ from ragen.engine.drafts import MOST_ROWS
 from ragen.engine.registry import ENGINES
 from ragen.errors import ConfigError
 from ragen.modeling.families import family_of
-from ragen.modeling.host_memory import machine_memory
+from ragen.modeling.host_memory import free_host_memory
 
 GIB = 2**30
 
@@ -236,7 +236,7 @@ def device_memory(device: str) -> tuple[float, float | None]:
     if device.startswith("cuda"):
         free, total = torch.cuda.mem_get_info()
         return float(free), float(total)
-    return machine_memory(), None
+    return free_host_memory(), None
 
 
 def peak_memory_share() -> float:

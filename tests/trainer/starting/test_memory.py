@@ -7,6 +7,7 @@ from transformers import MambaConfig, Qwen2Config
 
 from ragen.config import load_config
 from ragen.errors import ConfigError
+from ragen.modeling import host_memory
 from ragen.modeling.families import FAMILIES, Family
 from ragen.models.resolve import resolve_model
 from ragen.trainer.starting import memory
@@ -137,6 +138,12 @@ def test_the_line_says_how_much_is_needed_and_free():
     cpu = load_config("quickstart", ["system.CUDA_VISIBLE_DEVICES=''"])
     assert check_memory(cpu, resolve_model("tiny/frozen_lake"), "cpu").endswith(" free on cpu.")
     assert memory.device_memory("cpu")[0] > 0.1 * GIB
+
+
+def test_a_container_that_leaves_too_little_is_refused_before_anything_is_loaded(monkeypatch):
+    monkeypatch.setattr(host_memory, "cgroup_room", lambda: [1e6])
+    with pytest.raises(ConfigError, match=r"0\.0 GiB are free on cpu"):
+        check_memory(load_config("quickstart"), resolve_model("tiny/frozen_lake"), "cpu")
 
 
 GRPO = "algorithm.adv_estimator=grpo"
