@@ -261,7 +261,9 @@ def report(config: Config, results: Sequence[Result]) -> None:
         turns = [turn for episode in result.episodes for turn in episode.turns]
         num_cut = sum(turn.stop_reason == StopReason.LENGTH for turn in turns)
         if num_cut > CUT_SHARE * len(turns):
-            limits = reply_limits(flatten(to_dict(config)), dict.fromkeys(episode.tag for episode in result.episodes))
+            limits = reply_limits(
+                flatten(to_dict(config)), list(dict.fromkeys(episode.tag for episode in result.episodes))
+            )
             console.print(f"{result.policy}: {num_cut} of {len(turns)} replies were cut by {limits}.", soft_wrap=True)
         if num_full := sum(episode.status is Status.CONTEXT_FULL for episode in result.episodes):
             console.print(
