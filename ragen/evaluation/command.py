@@ -31,6 +31,7 @@ from ragen.tracking.names import FAULTS, below, with_prefix
 from ragen.tracking.rundir import SFT_RECORD, RunDir
 from ragen.trainer.checkpoints.checkpoint import BEST, find_best
 from ragen.trainer.checkpoints.checksums import verify
+from ragen.trainer.endings.ending import ended_by
 from ragen.trainer.held_out import PlayedLevels, held_out_metrics, levels_behind
 from ragen.trainer.starting.earnings import RANDOM, SILENT
 from ragen.trainer.starting.preflight import conclude, lines_about_tags
@@ -194,7 +195,8 @@ def run_evaluation(config: Config, out: Path, *, modes: Sequence[str], has_refer
                 for result in results:
                     run.write_episodes(result.policy.replace(" ", "_").replace("=", ""), result.episodes)
             except BaseException as error:
-                run.write_status("failed", f"{type(error).__name__}: {error}")
+                cause = ended_by(error)
+                run.write_status(cause.state, cause.reason)
                 raise
             played = levels_behind_model(config, environments.env_types)
             report(config, results)
