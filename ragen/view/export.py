@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from ragen.errors import ConfigError, RagenError
-from ragen.tracking.console import console
+from ragen.tracking.console import console, counted
 from ragen.tracking.glossary import sentences_of
 from ragen.tracking.rundir import write_atomic
 from ragen.view.bundle import bundle, pack
@@ -65,7 +65,7 @@ def export(folders: Sequence[Path], out: Path, *, num_episodes: int = EPISODES, 
     html = bundle({"report": pack(to_json(summary_of(report, roots))), **report.blocks}).encode()
     write_atomic(out, html)
     console.print(
-        f"{out}: {size_name(len(html))}, {len(report.runs)} runs, {report.num_episodes:,} of "
+        f"{out}: {size_name(len(html))}, {counted(len(report.runs), 'run')}, {report.num_episodes:,} of "
         f"{report.num_episodes_there:,} episodes. It opens from disk in any browser.",
         soft_wrap=True,
         highlight=False,

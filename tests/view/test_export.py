@@ -35,7 +35,7 @@ def test_the_command_writes_one_file_and_says_what_is_missing(tmp_path, capsys):
     before = {path: path.stat().st_mtime_ns for path in (tmp_path / "runs").rglob("*")}
     assert main(["view", str(tmp_path / "runs"), "--export", str(tmp_path / "r.html"), "--episodes", "4"]) == 0
     said = capsys.readouterr().out
-    assert re.search(r"r\.html: \d+ KB, 1 runs, 4 of 12 episodes", said)
+    assert re.search(r"r\.html: \d+ KB, 1 run, 4 of 12 episodes", said)
     assert "Left out: 8 of 12 episodes" in said
     assert before == {path: path.stat().st_mtime_ns for path in (tmp_path / "runs").rglob("*")}
     assert [path.name for path in tmp_path.glob("*.*")] == ["r.html"]  # nothing half written lies beside it
