@@ -8,10 +8,11 @@ from contextlib import closing
 from pathlib import Path
 
 from ragen.config import Config, load_config
-from ragen.config.load import load_run_config
+from ragen.config.load import load_run_config, to_dict
 from ragen.config.seeds import overlap, training_levels, validation_levels
 from ragen.config.shares import shares
 from ragen.config.show import to_yaml
+from ragen.engine.base import StopReason
 from ragen.engine.registry import ENGINES
 from ragen.errors import ConfigError, RagenError
 from ragen.evaluation.evaluate import COLUMNS, REFERENCES, Result, evaluate_model, evaluate_references, table_rows
@@ -23,12 +24,14 @@ from ragen.llm_agent.metrics import rollout_metrics, success
 from ragen.llm_agent.policies import play_replies, silence
 from ragen.models.resolve import model_path_of, resolve_model
 from ragen.text import printable
-from ragen.tracking.console import console, print_table
+from ragen.tracking.advisories import CUT_SHARE, reply_limits
+from ragen.tracking.console import console, counted, print_table
 from ragen.tracking.lock import run_lock
 from ragen.tracking.names import FAULTS, below, with_prefix
 from ragen.tracking.rundir import SFT_RECORD, RunDir
 from ragen.trainer.checkpoints.checkpoint import BEST, find_best
 from ragen.trainer.checkpoints.checksums import verify
+from ragen.trainer.endings.ending import ended_by
 from ragen.trainer.held_out import PlayedLevels, held_out_metrics, levels_behind
 from ragen.trainer.starting.earnings import RANDOM, SILENT
 from ragen.trainer.starting.preflight import conclude, lines_about_tags
@@ -192,7 +195,8 @@ def run_evaluation(config: Config, out: Path, *, modes: Sequence[str], has_refer
                 for result in results:
                     run.write_episodes(result.policy.replace(" ", "_").replace("=", ""), result.episodes)
             except BaseException as error:
-                run.write_status("failed", f"{type(error).__name__}: {error}")
+                cause = ended_by(error)
+                run.write_status(cause.state, cause.reason)
                 raise
             played = levels_behind_model(config, environments.env_types)
             report(config, results)
@@ -245,7 +249,8 @@ def report(config: Config, results: Sequence[Result]) -> None:
     for tag in val.env_configs.tags:
         levels = sum(n for t, n in zip(val.env_configs.tags, val.env_configs.n_groups, strict=True) if t == tag)
         title = (
-            f"{tag}: {levels} levels x {val.group_size}, up to {config.agent_proxy.max_turn} turns, {config.model_path}"
+            f"{tag}: {counted(levels, 'level')} x {val.group_size}, up to "
+            f"{counted(config.agent_proxy.max_turn, 'turn')}, {config.model_path}"
         )
         print_table(title, COLUMNS, table_rows(results, tag))
     for result in results:
@@ -255,6 +260,13 @@ def report(config: Config, results: Sequence[Result]) -> None:
             console.print(
                 printable(f"{result.policy}: {with_prefix(FAULTS, faults)}; the first: {first}"), soft_wrap=True
             )
+        turns = [turn for episode in result.episodes for turn in episode.turns]
+        num_cut = sum(turn.stop_reason == StopReason.LENGTH for turn in turns)
+        if num_cut > CUT_SHARE * len(turns):
+            limits = reply_limits(
+                flatten(to_dict(config)), list(dict.fromkeys(episode.tag for episode in result.episodes))
+            )
+            console.print(f"{result.policy}: {num_cut} of {len(turns)} replies were cut by {limits}.", soft_wrap=True)
         if num_full := sum(episode.status is Status.CONTEXT_FULL for episode in result.episodes):
             console.print(
                 f"{result.policy}: {num_full} of {len(result.episodes)} episodes ended with their context full. Raise "

@@ -1,22 +1,23 @@
-"""Memory of the CPU that this process may still take: what the machine has, and what its control groups leave."""
+"""Memory of the CPU that this process may still take: what the machine has, and what its limits leave."""
 
 from __future__ import annotations
 
+import resource
 from contextlib import suppress
 from pathlib import Path
 
 STATUS = Path("/proc/self/status")
 CGROUPS, OWN_CGROUP = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")
 FILES = {
-    "": ("memory.max", "memory.current", "inactive_file"),
-    "memory": ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
+    "": ("memory.max", "memory.current", ("inactive_file", "active_file")),
+    "memory": ("memory.limit_in_bytes", "memory.usage_in_bytes", ("total_inactive_file", "total_active_file")),
 }
-"""Controller, "" in version 2 -> the limit, what is used, and what of that is cache."""
+"""Controller, "" in version 2 -> the limit, what is used, and what of that is cache, which makes room."""
 
 
 def free_host_memory() -> float:
     """Bytes; containers and batch systems often allow less than is free on the machine."""
-    return min([machine_memory(), *cgroup_room()])
+    return min([machine_memory(), *cgroup_room(), *address_room()])
 
 
 def machine_memory() -> float:
@@ -39,6 +40,17 @@ def given_back(status: Path = STATUS) -> float:
     return 0.0
 
 
+def address_room(status: Path = STATUS) -> list[float]:
+    """What `ulimit -v` leaves, which batch systems set, too; empty without it."""
+    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
+    if limit == resource.RLIM_INFINITY:
+        return []
+    with suppress(OSError, KeyError):
+        lines = dict(line.split(":", 1) for line in status.read_text().splitlines() if ":" in line)
+        return [max(0.0, limit - 1024.0 * int(lines["VmSize"].split()[0]))]
+    return []
+
+
 def cgroup_room(root: Path = CGROUPS, own: Path = OWN_CGROUP) -> list[float]:
     """What each group that this process belongs to leaves; empty without limits."""
     with suppress(OSError):
@@ -48,14 +60,14 @@ def cgroup_room(root: Path = CGROUPS, own: Path = OWN_CGROUP) -> list[float]:
     return []
 
 
-def _room_along(root: Path, path: str, files: tuple[str, str, str]) -> list[float]:
+def _room_along(root: Path, path: str, files: tuple[str, str, tuple[str, ...]]) -> list[float]:
     """Of a group and of those above it; inside a container the path may be that of the machine, and the root counts."""
     folder, found = root / path, []
     for group in [folder, *folder.parents]:
         with suppress(OSError, ValueError):
             limit, used = (float((group / name).read_text()) for name in files[:2])  # "max" is no number
             stat = dict(line.split() for line in (group / "memory.stat").read_text().splitlines())
-            found.append(limit - used + float(stat.get(files[2], 0)))
+            found.append(limit - used + sum(float(stat.get(name, 0)) for name in files[2]))
         if group == root:
             break
     return found

@@ -84,15 +84,15 @@ def merged_state(model: Any) -> dict[str, Tensor]:
     """The weights of the plain model with the adapters added in; the model itself is not touched."""
     from peft.tuners.lora import LoraLayer
 
-    deltas = {
-        name: module.get_delta_weight(module.active_adapters[0])  # type: ignore[attr-defined]
-        for name, module in model.named_modules()
-        if isinstance(module, LoraLayer)
+    adapted: dict[str, Any] = {
+        f"{name}.weight": module for name, module in model.named_modules() if isinstance(module, LoraLayer)
     }
-    merged: dict[str, Tensor] = {}
-    for name, weight in plain_state(model).items():
-        delta = deltas.get(name.removesuffix(".weight")) if name.endswith(".weight") else None
-        merged[name] = weight if delta is None else (weight.float() + delta.float()).to(weight.dtype)
+    merged = plain_state(model)
+    for name, module in adapted.items():  # one at a time: all changes together are as large as the model
+        weight = merged[name]
+        delta = module.get_delta_weight(module.active_adapters[0])
+        merged[name] = (weight.float() + delta.float()).to(weight.dtype)
+        del delta
     return merged
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from typing import Any
 
 from ragen.tracking import names
 from ragen.types import Metrics
@@ -15,6 +16,7 @@ NOT_TRAINING = ("testing", "save_checkpoint", "collapse_metrics")
 PER_TOKEN_STAGES = ("gen", "old_log_prob", "ref", "values", "update_actor", "update_critic")
 """Stages whose time grows with the tokens of the batch."""
 
+UNFINISHED = "unfinished"
 # Running total -> the time of a step that it sums.
 TOTALS = {
     "train_total": "train_step",
@@ -55,6 +57,10 @@ class Timers:
         self._stages: dict[str, float] = {}
         self._outermost = 0.0
         self._depth = 0
+        self._began = 0.0
+        """When the outermost stage began that is under way."""
+        self._unfinished: dict[str, float] = {}
+        """Stages of the step that was under way when the checkpoint was made that was loaded."""
         self._totals = dict.fromkeys(TOTALS, 0.0)
 
     @contextmanager
@@ -62,6 +68,8 @@ class Timers:
         """Time a stage; the time counts when the stage raises, too. Stages may hold others."""
         self._on_stage(stage)
         started = self._now()
+        if self._depth == 0:
+            self._began = started
         self._depth += 1
         try:
             yield
@@ -101,13 +109,21 @@ class Timers:
             metrics |= names.with_prefix(names.PERFORMANCE, speed)
         return metrics
 
-    def to_json(self) -> dict[str, float]:
-        """The running totals, for the checkpoint."""
-        return dict(self._totals)
+    def to_json(self) -> dict[str, Any]:
+        """The running totals, for the checkpoint, and the stages of a step that is under way."""
+        is_under_way = self._depth > 0
+        return {**self._totals, UNFINISHED: self._stages | {"step": self._now() - self._began} if is_under_way else {}}
 
-    def load(self, totals: Mapping[str, float]) -> None:
+    def load(self, state: Mapping[str, Any]) -> None:
         """Continue the totals of a checkpoint."""
-        self._totals = {total: float(totals.get(total, 0.0)) for total in TOTALS}
+        self._totals = {total: float(state.get(total, 0.0)) for total in TOTALS}
+        self._unfinished = {stage: float(seconds) for stage, seconds in state.get(UNFINISHED, {}).items()}
+
+    def continue_step(self) -> None:
+        """Count what the step that was under way had taken, where its rest is done now."""
+        for stage, seconds in self._unfinished.items():
+            self.add(stage, seconds)
+        self._unfinished = {}
 
     def load_metrics(self, metrics: Mapping[str, float]) -> None:
         """Continue the totals that a step logged."""

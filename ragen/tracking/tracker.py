@@ -64,7 +64,7 @@ class RunFacts:
 
 def console(run: RunFacts) -> Tracker:
     """Lines on the terminal, or a live display of the step."""
-    return ConsoleTracker(total_steps=run.total_steps, style=run.config.trainer.console)
+    return ConsoleTracker(total_steps=run.total_steps, resumed_step=run.resumed_step, style=run.config.trainer.console)
 
 
 TRACKERS: dict[str, Callable[[RunFacts], Tracker]] = {

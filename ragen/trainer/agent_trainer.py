@@ -165,12 +165,10 @@ class AgentTrainer:
                 try:
                     yield
                     if self.cause is None:
-                        with self.signals.held():
-                            self.cause = left(self.trackers.step, self.checkpoints.save_newest())
+                        self.cause = left(self.trackers.step, self.save_newest())
                     self.checkpoints.wait()
                 except Interrupted as error:
-                    with self.signals.held():
-                        error.note = self.checkpoints.save_newest()
+                    error.note = self.save_newest()
                     raise
                 except NotFinite as error:
                     raise NotFinite(f"{error} {self.checkpoints.last_good()}") from error
@@ -220,6 +218,11 @@ class AgentTrainer:
         """From the first step of this process to the last one of the run."""
         return range(self.gradients.first_step, self.config.trainer.total_training_steps + 1)
 
+    def save_newest(self) -> str:
+        """What was done to save the newest whole step of a run that ends before its last, in words."""
+        with self.timers("save_checkpoint"), self.signals.held():
+            return self.checkpoints.save_newest()
+
     def log(self, outcome: StepOutcome) -> None:
         """Log a step that is done, and find the `cause` of the run's end where it was the last one."""
         step, signs = outcome.step, self.recorder.signs
@@ -235,6 +238,7 @@ class AgentTrainer:
     def complete(self, outcome: StepOutcome) -> None:
         """Do what a kill right after the checkpoint, or a signal right after the update, left undone."""
         if not outcome.is_complete:
+            self.timers.continue_step()
             with self.timers("step"):
                 self.conclude(outcome)
             outcome.metrics |= self.timing(outcome)

@@ -17,7 +17,7 @@ from ragen.config.schema import Config
 from ragen.config.show import to_flow
 from ragen.files import flatten
 from ragen.models.resolve import HUB_NAME
-from ragen.tracking.console import markdown_table
+from ragen.tracking.console import counted, markdown_table
 from ragen.tracking.machine import installed_version
 from ragen.tracking.validation import MODES, success_by_tag
 
@@ -43,8 +43,8 @@ def model_card(
     return assemble(
         config,
         title=f"{config.trainer.experiment_name}, step {step}",
-        introduction=f"{base_model(config)}, trained for {step} steps by multi-turn reinforcement learning with RAGEN "
-        f"(`{config.algorithm.adv_estimator}`) to play {', '.join(tags(config))}.",
+        introduction=f"{base_model(config)}, trained for {counted(step, 'step')} by multi-turn reinforcement learning "
+        f"with RAGEN (`{config.algorithm.adv_estimator}`) to play {', '.join(tags(config))}.",
         words=("reinforcement-learning", "multi-turn"),
         results=results(config, step, metrics, first),
         data=data(config, train_seed),

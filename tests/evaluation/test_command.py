@@ -45,6 +45,25 @@ def test_two_evaluations_do_not_share_a_folder(tmp_path, capsys):
     assert not (tmp_path / "status.json").exists()
 
 
+def test_an_evaluation_that_is_interrupted_has_not_failed(tmp_path, monkeypatch):
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("ragen.evaluation.command.evaluate_model", interrupted)
+    assert main(["eval", "--config-name", "_2_sokoban", "--out", str(tmp_path / "run"), *SMALL]) == 130
+    status = json.loads((tmp_path / "run" / "status.json").read_text())
+    assert (status["state"], status["reason"]) == ("interrupted", "interrupted by the user")
+
+
+def test_an_evaluation_says_which_limit_cut_the_replies(tmp_path, capsys):
+    one = ["--no-reference", "--mode", "greedy", "agent_proxy.max_turn=1", "es_manager.val.env_groups=1"]
+    short = [*SMALL, *one, "es_manager.val.env_configs.n_groups=[1]", "actor_rollout_ref.rollout.response_length=4"]
+    assert main(["eval", "--config-name", "_2_sokoban", "--out", str(tmp_path / "run"), *short]) == 0
+    said = capsys.readouterr().out
+    assert "CoordSokoban: 1 level x 1, up to 1 turn, tiny" in said
+    assert "greedy: 1 of 1 replies were cut by actor_rollout_ref.rollout.response_length=4." in said
+
+
 def test_an_evaluation_says_what_pays(sokoban_run):
     record = json.loads((sokoban_run / "preflight.json").read_text())["tags"]["CoordSokoban"]
     metrics = json.loads((sokoban_run / "metrics.jsonl").read_text())

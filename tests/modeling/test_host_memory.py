@@ -3,7 +3,7 @@
 import torch
 
 from ragen.modeling import host_memory
-from ragen.modeling.host_memory import cgroup_room, free_host_memory, given_back, machine_memory
+from ragen.modeling.host_memory import address_room, cgroup_room, free_host_memory, given_back, machine_memory
 from ragen.modeling.load import free_memory
 
 
@@ -11,7 +11,7 @@ def group(folder, limit: str, used: int, cache: int) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "memory.max").write_text(f"{limit}\n")
     (folder / "memory.current").write_text(f"{used}\n")
-    (folder / "memory.stat").write_text(f"anon 5\ninactive_file {cache}\n")
+    (folder / "memory.stat").write_text(f"anon 5\ninactive_file {cache // 4}\nactive_file {cache - cache // 4}\n")
 
 
 def test_a_group_leaves_its_limit_less_what_is_used_and_not_cache(tmp_path):
@@ -36,6 +36,16 @@ def test_without_limits_the_machine_counts(tmp_path):
 def test_a_tensor_on_a_cpu_has_what_the_groups_leave(monkeypatch):
     monkeypatch.setattr(host_memory, "cgroup_room", lambda: [800.0, 1000.0])
     assert free_memory(torch.device("cpu")) == 800
+
+
+def test_a_limit_of_addresses_leaves_what_is_not_mapped(monkeypatch, tmp_path):
+    """ulimit -v 1000 (KiB) with 300 KiB mapped."""
+    (tmp_path / "status").write_text("Name:\tpython\nVmSize:\t     300 kB\n")
+    monkeypatch.setattr(host_memory.resource, "getrlimit", lambda kind: (1000 * 1024, -1))
+    assert address_room(tmp_path / "status") == [700 * 1024]
+    assert address_room(tmp_path / "missing") == [] and free_host_memory() == 0
+    monkeypatch.setattr(host_memory.resource, "getrlimit", lambda kind: (host_memory.resource.RLIM_INFINITY, -1))
+    assert address_room(tmp_path / "status") == []
 
 
 def test_what_a_process_held_and_gave_back_it_may_take_again(tmp_path):

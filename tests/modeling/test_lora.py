@@ -1,5 +1,7 @@
 """Low-rank adapters: what trains, what is saved, and the reference below them."""
 
+import weakref
+
 import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoModelForTokenClassification
@@ -106,6 +108,24 @@ def test_merged_weights_are_a_plain_model_with_the_same_logits(tmp_path, family)
     assert not has_adapter(merged)
     torch.testing.assert_close(logits(merged), before, atol=1e-4, rtol=1e-4)
     torch.testing.assert_close(logits(model), before)  # the live model is as it was
+
+
+def test_the_changes_of_adapters_are_merged_one_at_a_time(monkeypatch):
+    """All of them together are as large as the model."""
+    from peft.tuners.lora import Linear, LoraLayer
+
+    made, delta_of = [], Linear.get_delta_weight
+
+    def watched(self, adapter):
+        assert [each for each in made if each() is not None] == []
+        delta = delta_of(self, adapter)
+        made.append(weakref.ref(delta))
+        return delta
+
+    monkeypatch.setattr(Linear, "get_delta_weight", watched)
+    model = adapted(noise=0.3)
+    merged_state(model)
+    assert len(made) == sum(isinstance(module, LoraLayer) for module in model.modules())
 
 
 def test_a_saved_adapter_is_loaded_bit_by_bit(tmp_path):

@@ -4,12 +4,16 @@ import io
 import re
 import time
 from datetime import datetime
+from pathlib import Path
 
 import pytest
 from rich.console import Console
 
 from ragen.algorithms.statistics import Estimate
+from ragen.config import load_config
 from ragen.tracking.console import Pulse, progress
+from ragen.tracking.tracker import RunFacts
+from ragen.tracking.tracker import console as console_of
 from ragen.tracking.trackers.console_tracker import ConsoleTracker, Glance, sparkline, step_line
 
 NOW = datetime(2026, 11, 16, 9, 30, 5)
@@ -90,6 +94,14 @@ def wait_for(output: Console, start: str) -> None:
     while not any(line.startswith(start) for line in written(output).splitlines()):
         assert time.monotonic() < deadline, f"{start!r} is not in {written(output)!r}"
         time.sleep(0.01)
+
+
+def test_a_resumed_run_stands_at_the_step_of_its_checkpoint():
+    config = load_config("quickstart", ["trainer.logger=[console]"])
+    tracker = console_of(RunFacts(config=config, path=Path(), total_steps=20, resumed_step=7))
+    assert isinstance(tracker, ConsoleTracker) and tracker._glance.count == "step 7/20"
+    tracker.close("finished")
+    assert a_tracker(a_file(), resumed_step=None)._glance.count == "step 0/20"
 
 
 def test_a_log_says_how_far_a_long_stage_is_also_while_no_episode_ends():

@@ -125,6 +125,25 @@ def test_totals_continue_after_a_resume(clock):
     assert resumed.finish_step()["timing_s/train_total"] == pytest.approx(4)
 
 
+def test_a_step_that_was_saved_before_its_end_keeps_the_time_of_its_first_part(clock):
+    """3 s of a rollout and 2 s outside of stages, a kill, and 1 s of validation in the next process."""
+    timers, resumed = Timers(clock=clock), Timers(clock=clock)
+    with timers("step"):
+        clock.now += 2
+        with timers("gen"):
+            clock.now += 3
+        state = json.loads(json.dumps(timers.to_json()))
+    clock.now += 1000
+    resumed.load(state)
+    resumed.continue_step()
+    spend(resumed, clock, testing=1)
+    metrics = resumed.finish_step(num_tokens=60)
+    assert [metrics[f"timing_s/{stage}"] for stage in ("step", "gen", "testing", "train_total")] == [6, 3, 1, 5]
+    assert metrics["perf/throughput"] == 10
+    spend(resumed, clock, gen=1)
+    assert resumed.finish_step()["timing_s/step"] == 1
+
+
 def test_stages_are_announced_and_the_device_is_waited_for(clock):
     stages, waits = [], []
     timers = Timers(on_stage=stages.append, synchronize=lambda: waits.append(clock.now), clock=clock)

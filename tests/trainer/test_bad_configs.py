@@ -168,19 +168,23 @@ def test_a_disk_without_room_for_a_checkpoint_is_refused(tmp_path, monkeypatch):
     config = small_config(tmp_path / "run")
     assert not plan_start(config).is_over
     shutil.copytree(resolve_model("tiny/bandit"), tmp_path / "large")
+    # Actor and critic: 30 million weights in bfloat16, which are saved in float32 with two moments each.
     pad_weights(tmp_path / "large/model.safetensors", num_bytes=free)
     large = f"model_path={tmp_path / 'large'}"
-    with pytest.raises(RagenError, match=r"60 MB are free there, and one checkpoint .* needs about 36\d MB"):
+    with pytest.raises(RagenError, match=r"60 MB are free there, and one checkpoint .* needs about 72\d MB"):
         plan_start(small_config(tmp_path / "run", large))
+    # Adapters are saved in weights of full size.
+    with pytest.raises(RagenError, match=r"60 MB are free there, and one checkpoint .* needs about 12\d MB"):
+        plan_start(small_config(tmp_path / "run", large, "lora.rank=4"))
     assert plan_start(small_config(tmp_path / "run", large, "trainer.save_freq=-1")).step == 0
 
 
 def pad_weights(path: Path, *, num_bytes: int) -> None:
-    """Add an unused tensor; the file is sparse."""
+    """Add an unused tensor in bfloat16; the file is sparse."""
     content = path.read_bytes()
     length = int.from_bytes(content[:8], "little")
     header, data = json.loads(content[8 : 8 + length]), content[8 + length :]
-    header["padding"] = {"dtype": "U8", "shape": [num_bytes], "data_offsets": [len(data), len(data) + num_bytes]}
+    header["padding"] = {"dtype": "BF16", "shape": [num_bytes // 2], "data_offsets": [len(data), len(data) + num_bytes]}
     text = json.dumps(header).encode()
     with path.open("wb") as file:
         file.write(len(text).to_bytes(8, "little") + text + data)

@@ -19,6 +19,10 @@ def test_nan_and_infinity_are_found_by_name():
     tensors = {"a": torch.ones(2), "b": torch.tensor([1.0, torch.nan]), "c": torch.tensor([-torch.inf]).bfloat16()}
     assert non_finite(tensors | {"ids": torch.ones(2, dtype=torch.int64), "none": torch.empty(0)}) == ["b", "c"]
     assert non_finite({}) == []
+    for bad in (torch.nan, torch.inf, -torch.inf):
+        weight = torch.zeros(1003)
+        weight[1001] = bad
+        assert non_finite({"whole": torch.full((1003,), 3e38), "broken": weight}) == ["broken"]
 
 
 # --- non-finite weights

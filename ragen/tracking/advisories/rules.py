@@ -42,6 +42,7 @@ LITTLE_ENTROPY = 0.1
 MISMATCH, LARGE_MISMATCH = 0.02, 0.1
 """Mean distance of log-probs between engine and trainer that is noticed, and that spoils training. In bfloat16 0.005 to
 0.01 are usual."""
+RESPONSE_LENGTH = "actor_rollout_ref.rollout.response_length"
 CUT_SHARE = 0.1
 """Share of replies or episodes that a limit may cut."""
 ONE_ACTION, MORE_ACTIONS = 1.1, 1.2
@@ -245,8 +246,9 @@ def truncation(run: Health) -> Advisory | None:
     if not run.recent or episodes is None or run.lost_form is not None:
         return None  # replies without form run on to any limit
     turns = episodes * max(1.0, run.of_tags("num_turns"))
+    tags = run.config.get("es_manager.train.env_configs.tags", ())
     cuts = {
-        "reply_length": (turns, "replies are cut by actor_rollout_ref.rollout.response_length"),
+        "reply_length": (turns, f"replies are cut by {reply_limits(run.config, tags)}"),
         "context": (episodes, "episodes end because actor_rollout_ref.rollout.max_model_len is full"),
     }
     for kind, (total, what) in cuts.items():
@@ -256,6 +258,20 @@ def truncation(run: Health) -> Advisory | None:
             remedy = "Raise the limit, or tell the model to be shorter (max_tokens of the tag)."
             return run.advisory("truncation", "warning", 0.9, f"{share:.0%} of the {what}.", remedy, name)
     return None
+
+
+def reply_limits(config: Mapping[str, Any], tags: Sequence[str]) -> str:
+    """The keys, with their values, that limit the replies to some environments; `config` is flat.
+
+    With agent_proxy.enforce_max_tokens, 200 tokens and a tag's 100 -> custom_envs.Lake.max_tokens=100
+    """
+    length = config.get(RESPONSE_LENGTH, 0)
+    told = {tag: config.get(f"custom_envs.{tag}.max_tokens") for tag in tags}
+    cut = {}
+    if config.get("agent_proxy.enforce_max_tokens"):  # null is the environment's own
+        cut = {tag: most for tag, most in told.items() if most is None or most < length}
+    keys = [f"custom_envs.{tag}.max_tokens={'null' if most is None else most}" for tag, most in cut.items()]
+    return " and ".join(keys + ([] if keys and len(cut) == len(told) else [f"{RESPONSE_LENGTH}={length}"]))
 
 
 def stalled(run: Health) -> Advisory | None:

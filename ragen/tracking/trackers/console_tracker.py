@@ -58,9 +58,11 @@ def sparkline(values: Sequence[float], *, is_plain: bool = False) -> str:
 class Glance:
     """The few numbers of a run that people follow: success, kept groups, KL, entropy, length, pace, time left."""
 
-    def __init__(self, total_steps: int | None, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, total_steps: int | None, clock: Callable[[], float] = time.monotonic, *, resumed_step: int | None = None
+    ) -> None:
         self.total_steps = total_steps
-        self.step: int | None = None
+        self.step = resumed_step
         self.curve: deque[float] = deque(maxlen=CURVE_STEPS)
         """The success of the latest training steps."""
         self._clock, self._last_log = clock, clock()
@@ -115,6 +117,7 @@ class ConsoleTracker:
         self,
         *,
         total_steps: int | None = None,
+        resumed_step: int | None = None,
         style: Style = "compact",
         output: Console = console,
         clock: Callable[[], float] = time.monotonic,
@@ -122,7 +125,7 @@ class ConsoleTracker:
         every_s: float = PULSE_S,
     ) -> None:
         self._output, self._style, self._clock, self._now = output, style, clock, now
-        self._glance = Glance(total_steps, clock)
+        self._glance = Glance(total_steps, clock, resumed_step=resumed_step)
         self._validation: Estimate | None = None
         self._stage, self._stage_since = "starting", clock()
         self._episodes: tuple[int, int] | None = None

@@ -14,7 +14,7 @@ from ragen.engine.drafts import MOST_ROWS
 from ragen.engine.registry import ENGINES
 from ragen.errors import ConfigError
 from ragen.modeling.families import family_of
-from ragen.modeling.host_memory import machine_memory
+from ragen.modeling.host_memory import free_host_memory
 
 GIB = 2**30
 
@@ -28,6 +28,7 @@ def memory_advice(config: Config, device: str = "cuda", *, has_room_for_models: 
     rollout, actor, engine = parts.rollout, parts.actor, ENGINES[parts.rollout.name]
     passes = {
         "actor_rollout_ref.model.enable_gradient_checkpointing=True": not parts.model.enable_gradient_checkpointing,
+        "actor_rollout_ref.rollout.max_model_len no larger than your episodes": True,
         "smaller actor_rollout_ref.actor.ppo_max_token_len_per_gpu": actor.use_dynamic_bsz,
         "smaller actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu": (
             not actor.use_dynamic_bsz and actor.ppo_micro_batch_size_per_gpu > 1
@@ -210,10 +211,11 @@ def _engine_bytes(config: Config, model_config: Any, cache: float) -> float:
 def _activation_bytes(config: Config, model_config: Any, *, is_cuda: bool) -> float:
     """One micro batch of the longest sequences: what its layers keep, and its logits."""
     rollout, actor = config.actor_rollout_ref.rollout, config.actor_rollout_ref.actor
-    samples, bytes_per_value = actor.ppo_micro_batch_size_per_gpu, 2 if is_cuda else 4
+    samples = _most_samples(config) if actor.use_dynamic_bsz else actor.ppo_micro_batch_size_per_gpu
+    bytes_per_value = 2 if is_cuda else 4
     tokens, sampled = samples * rollout.max_model_len, samples * config.agent_proxy.max_turn * rollout.response_length
-    if actor.use_dynamic_bsz:  # any number of samples, as long as their tokens fit in
-        tokens = sampled = max(actor.ppo_max_token_len_per_gpu, rollout.max_model_len)
+    if actor.use_dynamic_bsz:
+        tokens = min(tokens, max(actor.ppo_max_token_len_per_gpu, rollout.max_model_len))
     layers, hidden_size, mlp = model_config.num_hidden_layers, model_config.hidden_size, _mlp_size(model_config)
     is_fused = is_cuda and family_of(model_config).has_fused_training
     per_layer = (8 * hidden_size + 3 * mlp if is_fused else 16 * hidden_size + 4 * mlp) * bytes_per_value
@@ -224,6 +226,17 @@ def _activation_bytes(config: Config, model_config: Any, *, is_cuda: bool) -> fl
         return hidden + 2 * (min(2048, sampled) + 2 * hidden_size) * model_config.vocab_size
     logit_rows = min(2048, sampled) if actor.entropy_from_logits_with_chunking else sampled
     return hidden + 3 * 4 * logit_rows * model_config.vocab_size
+
+
+def _most_samples(config: Config) -> int:
+    """Samples of a pass that is bounded by its tokens: a mini batch, or all that gradient analysis looks at."""
+    trainer, agent, train = config.trainer, config.agent_proxy, config.es_manager.train
+    most = config.actor_rollout_ref.actor.ppo_mini_batch_size
+    if trainer.gradient_analysis_mode:
+        groups = trainer.gradient_analysis_env_groups or train.env_groups
+        episodes = groups * (trainer.gradient_analysis_group_size or train.group_size)
+        most = max(most, episodes * (1 if agent.context_window_mode == "full" else agent.max_turn))
+    return ceil(most / config.num_ranks)
 
 
 def _mlp_size(model_config: Any) -> int:
@@ -243,7 +256,7 @@ def device_memory(device: str) -> tuple[float, float | None]:
     if device.startswith("cuda"):
         free, total = torch.cuda.mem_get_info()
         return float(free), float(total)
-    return machine_memory(), None
+    return free_host_memory(), None
 
 
 def peak_memory_share() -> float:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib.util
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from ragen.config.validate import env_sets
 from ragen.engine.registry import ENGINES
 from ragen.env.registry import REGISTRY, check_options
 from ragen.errors import ConfigError, MissingExtra, install_command
-from ragen.files import check_writable
+from ragen.files import check_writable, read_tensor_header
 from ragen.models.folder import check_context
 from ragen.models.resolve import resolve_model
 from ragen.tracking.rundir import read_status
@@ -180,14 +181,18 @@ def check_room(config: Config, start: Start) -> None:
 
 
 def checkpoint_bytes(config: Config, start: Start) -> int:
-    """The size of a checkpoint: the weights, and with an optimizer two moments for each. Adapters hardly count."""
-    if config.lora.rank > 0:
-        return 0
+    """The least size of a checkpoint, whatever the format of the files that training begins with.
+
+    Weights and two moments for each are float32, with adapters or without an optimizer there are no moments. On a GPU
+    weights are bfloat16, and their float32 copies belong to the optimizer.
+    """
     roles = ((start.actor, config.actor_rollout_ref.actor.checkpoint), (start.critic, config.critic.checkpoint))
     num_bytes = 0
     for folder, contents in roles:
         files = folder.glob("model*.safetensors") if isinstance(folder, Path) else ()
-        num_bytes += sum(file.stat().st_size for file in files) * (3 if "optimizer" in contents.save_contents else 1)
+        count = sum(prod(tensor.shape) for file in files for tensor in read_tensor_header(file).values())
+        has_moments = "optimizer" in contents.save_contents and config.lora.rank == 0
+        num_bytes += count * (12 if has_moments else 2)
     return num_bytes
 
 

@@ -10,7 +10,7 @@ from ragen.cli import main
 from ragen.config import load_config
 from ragen.config.show import to_yaml
 from ragen.tracking.advisories.health import Advisory, Health, read_health
-from ragen.tracking.advisories.rules import RULES, advise
+from ragen.tracking.advisories.rules import RULES, advise, reply_limits
 from ragen.tracking.lock import run_lock
 from ragen.tracking.rundir import RunDir
 from tests.trainer.runs import train
@@ -114,6 +114,21 @@ FINE = {
     "all solved": [run(end={"train/A/success": 0.95})],
     "no progress": [run(), run(validations=(0.2, 0.2, 0.2), steps=15)],
 }
+
+
+def test_replies_are_cut_by_the_limit_that_is_the_lower_one():
+    """Two environments that ask for 100 and 300 tokens, and room for 200."""
+    length = "actor_rollout_ref.rollout.response_length"
+    config = {length: 200, "custom_envs.A.max_tokens": 100, "custom_envs.B.max_tokens": 300}
+    assert reply_limits(config, ["A", "B"]) == f"{length}=200"
+    enforced = config | {"agent_proxy.enforce_max_tokens": True}
+    assert reply_limits(enforced, ["A"]) == "custom_envs.A.max_tokens=100"
+    assert reply_limits(enforced, ["B"]) == f"{length}=200"
+    assert reply_limits(enforced, ["A", "B"]) == f"custom_envs.A.max_tokens=100 and {length}=200"
+    assert reply_limits(enforced, []) == f"{length}=200"
+    short = config | {"es_manager.train.env_configs.tags": ["A"], "agent_proxy.enforce_max_tokens": True}
+    (found,) = advise(replace(run(end={"train/truncation/reply_length": 60.0}), config=CONFIG | short))
+    assert "cut by custom_envs.A.max_tokens=100" in found.evidence
 
 
 def rules(run: Health) -> dict[str, Advisory]:

@@ -70,6 +70,7 @@ def test_a_signal_saves_the_newest_whole_step_and_nothing_is_lost(tmp_path, stra
     assert start is not None and start.checkpoints.resumed.is_complete is is_complete
     start.fit()
     check_same(straight, Run(tmp_path), 4)
+    assert "timing_s/gen" in Run(tmp_path).metrics[step]  # also where the rollout was before the signal
 
 
 def test_a_signal_waits_until_a_run_that_is_left_is_saved(tmp_path):
@@ -88,6 +89,23 @@ def test_a_signal_waits_until_a_run_that_is_left_is_saved(tmp_path):
     run = Run(tmp_path)
     assert run.status["reason"] == "interrupted by SIGTERM: step 1 is saved"
     assert run.checkpoints == ["global_step_1"] and not list(tmp_path.glob(".*.tmp"))
+
+
+def test_an_interrupted_run_says_that_it_saves_and_not_what_it_did_before(tmp_path):
+    trainer = build_trainer(small_config(tmp_path, *STEPS, "trainer.test_freq=-1", env=LAKE))
+    assert trainer is not None
+    stages, saved_in = [], []
+    save, trainer.timers._on_stage = trainer.workers.save, stages.append
+
+    def watched(role, folder):
+        saved_in.append(stages[-1])
+        save(role, folder)
+
+    trainer.workers.save = watched
+    with trainer.running():
+        trainer.begin()
+        trainer.log(trainer.step(1))
+    assert set(saved_in) == {"save_checkpoint"}
 
 
 def test_a_signal_in_a_run_with_adapters_changes_nothing(tmp_path):

@@ -7,6 +7,7 @@ from transformers import MambaConfig, Qwen2Config
 
 from ragen.config import load_config
 from ragen.errors import ConfigError
+from ragen.modeling import host_memory
 from ragen.modeling.families import FAMILIES, Family
 from ragen.models.resolve import resolve_model
 from ragen.trainer.starting import memory
@@ -140,6 +141,12 @@ def test_the_line_says_how_much_is_needed_and_free():
     assert memory.device_memory("cpu")[0] > 0.1 * GIB
 
 
+def test_a_container_that_leaves_too_little_is_refused_before_anything_is_loaded(monkeypatch):
+    monkeypatch.setattr(host_memory, "cgroup_room", lambda: [1e6])
+    with pytest.raises(ConfigError, match=r"0\.0 GiB are free on cpu"):
+        check_memory(load_config("quickstart"), resolve_model("tiny/frozen_lake"), "cpu")
+
+
 GRPO = "algorithm.adv_estimator=grpo"
 VLLM = "actor_rollout_ref.rollout.name=vllm"
 
@@ -169,6 +176,18 @@ def test_the_size_of_micro_batches_counts_only_where_they_have_one():
     config = load_config("_2_sokoban", [dynamic, "micro_batch_size_per_gpu=16"])
     assert "smaller actor_rollout_ref.actor.ppo_max_token_len_per_gpu" in memory_advice(config)
     assert "ppo_micro_batch_size_per_gpu" not in memory_advice(config)
+
+
+def test_a_pass_bounded_by_tokens_holds_no_more_than_there_are_samples():
+    """Two episodes of at most 1000 tokens, 50 of them sampled: logits of 100 tokens, not of 16384."""
+    small = ["algorithm.adv_estimator=grpo", "actor_rollout_ref.rollout.max_model_len=1000", "agent_proxy.max_turn=1"]
+    small += ["actor_rollout_ref.rollout.response_length=50", "trainer.gradient_analysis_mode=False"]
+    dynamic = need(*small, "actor_rollout_ref.actor.use_dynamic_bsz=True", "ppo_mini_batch_size=2")
+    assert dynamic.activations == need(*small, "micro_batch_size_per_gpu=2").activations
+    probed = [*small, "trainer.gradient_analysis_mode=True", "es_manager.train.env_groups=1"]
+    probed += ["es_manager.train.group_size=4", "ppo_mini_batch_size=2"]
+    analysed = need(*probed, "actor_rollout_ref.actor.use_dynamic_bsz=True")
+    assert analysed.activations == need(*small, "micro_batch_size_per_gpu=4").activations
 
 
 def test_a_family_that_only_decodes_has_graphs_and_plain_layers(monkeypatch):
@@ -203,6 +222,7 @@ def test_a_share_too_small_for_the_copy_of_the_weights_is_refused(monkeypatch):
 
 def test_nobody_is_advised_to_do_what_he_does():
     assert "grpo" in memory_advice(load_config("_2_sokoban"))
+    assert "max_model_len" in memory_advice(load_config("_2_sokoban"))
     assert "grpo" not in memory_advice(load_config("_2_sokoban", [GRPO]))
     assert "lora" not in memory_advice(load_config("_2_sokoban", ["lora.rank=8"]))
     assert "the CPU's memory instead" in memory_advice(load_config("_2_sokoban"))
