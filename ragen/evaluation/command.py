@@ -24,7 +24,7 @@ from ragen.llm_agent.metrics import rollout_metrics, success
 from ragen.llm_agent.policies import play_replies, silence
 from ragen.models.resolve import model_path_of, resolve_model
 from ragen.text import printable
-from ragen.tracking.advisories import CUT_SHARE, reply_limits
+from ragen.tracking.advisories.rules import CUT_SHARE, reply_limits
 from ragen.tracking.console import console, counted, print_table
 from ragen.tracking.lock import run_lock
 from ragen.tracking.names import FAULTS, below, with_prefix

@@ -216,6 +216,7 @@ CHOICES: dict[str, Callable[[Sequence[Episode]], list[Pick]]] = {
     "critic useless": largest_advantages,
     "mismatch": least_likely,
     "truncation": cut_short,
+    "failed": faults,
     "stalled": faults,
     "memory": longest,
     "all solved": one_of_each,

@@ -65,6 +65,8 @@ class Health:
     """config.yaml, flat."""
     state: str = "unknown"
     """That of status.json; killed where it says running and the lock of the run is free."""
+    reason: str = ""
+    """Why it ended, of status.json."""
     updated_at: float | None = None
     """When the run wrote last, in seconds since 1970."""
     now: float = 0.0
@@ -153,11 +155,13 @@ def read_health(folder: Path, *, rows: Sequence[Mapping[str, Any]] | None = None
     """A run directory as the rules see it; `rows` are its metrics where they have been read already."""
     config, written = folder / "config.yaml", [folder / "metrics.jsonl", folder / "status.json"]
     times = [file.stat().st_mtime for file in written if file.is_file()]
-    state = read_status(folder)["state"] if written[1].is_file() else "unknown"
+    status = read_status(folder) if written[1].is_file() else {}
+    state = status.get("state", "unknown")
     return Health(
         rows=read_metrics(folder) if rows is None else rows,
         config=flatten(read_yaml(config)) if config.is_file() else {},
         state="killed" if is_killed(folder, state) else state,
+        reason=str(status.get("reason") or ""),
         updated_at=max(times, default=None),
         now=time.time() if now is None else now,
         levels=read_validation(folder).levels,

@@ -16,6 +16,7 @@ from statistics import fmean
 from typing import Any
 
 from ragen.config.trainer import how_to_resume
+from ragen.text import safe
 from ragen.tracking import names
 from ragen.tracking.advisories.evidence import find_exhibits
 from ragen.tracking.advisories.health import WINDOW, Advisory, Health, Severity
@@ -274,6 +275,14 @@ def reply_limits(config: Mapping[str, Any], tags: Sequence[str]) -> str:
     return " and ".join(keys + ([] if keys and len(cut) == len(told) else [f"{RESPONSE_LENGTH}={length}"]))
 
 
+def failed(run: Health) -> Advisory | None:
+    """The run ended with an error."""
+    if run.state != "failed":
+        return None
+    evidence = f"It ended with an error: {safe(run.reason).rstrip('.')}." if run.reason else "It ended with an error."
+    return run.advisory("failed", "alarm", 0.9, evidence, "Mend what is named and repeat the command.")
+
+
 def stalled(run: Health) -> Advisory | None:
     """A run that says that it is running has no process any more, or has written nothing for long."""
     resume = f"{how_to_resume(run.config.get('trainer.resume_mode'))}."
@@ -343,6 +352,7 @@ RULES: tuple[Callable[[Health], Advisory | None], ...] = (
     critic_useless,
     mismatch,
     truncation,
+    failed,
     stalled,
     memory,
     all_solved,

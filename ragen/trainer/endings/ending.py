@@ -226,7 +226,8 @@ def read_advisories(run_dir: Path, cause: Cause, rows: Sequence[Mapping[str, Any
     """Alarms and warnings that the reason has not named; a run that just ended is not stalled."""
     with suppress(RagenError, OSError):
         found = advise(replace(read_health(run_dir, rows=rows), state=cause.state))
-        told = [each for each in found if each.severity in ("alarm", "warning") and each.rule != cause.diagnosis]
+        is_told = {cause.diagnosis, "failed"}
+        told = [each for each in found if each.severity in ("alarm", "warning") and each.rule not in is_told]
         return with_episodes(told, run_dir)
     return []
 

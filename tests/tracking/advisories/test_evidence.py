@@ -108,6 +108,10 @@ SHOWN = {
             "group 1, member 0: the context is full; so in 1 of 3 episodes",
         ],
     ),
+    "failed": (
+        [episode(0, 0, turn()), episode(1, 0, status=Status.ENV_TIMEOUT)],
+        ["group 1, member 0: env timeout; so in 1 of 2 episodes"],
+    ),
     "stalled": (
         [episode(0, 0, turn()), episode(1, 0, status=Status.ENV_TIMEOUT)],
         ["group 1, member 0: env timeout; so in 1 of 2 episodes"],

@@ -72,6 +72,7 @@ BAD = {
     "critic useless": [run(end={"critic/vf_explained_var": -0.1})],
     "mismatch": [run(end={"rollout/logprob_mismatch_mean": 0.05}), run(end={"rollout/logprob_mismatch_mean": 0.2})],
     "truncation": [run(end={"train/truncation/reply_length": 60.0}), run(end={"train/truncation/context": 30.0})],
+    "failed": [run(state="failed"), run(state="failed", steps=0)],
     "stalled": [run(state="running", updated_at=0.0, now=700.0), run(state="killed", updated_at=0.0, now=1.0)],
     "memory": [run(end={"perf/peak_memory_share": 0.97})],
     "all solved": [run(end={"train/A/success": 1.0, "rollout/in_group_reward_std": 0.0})],
@@ -105,6 +106,7 @@ FINE = {
         run(end={"train/truncation/reply_length": 20.0}),
         run(end=MUTE | {"train/truncation/reply_length": 200.0}),
     ],
+    "failed": [run(state="finished"), run(state="interrupted")],
     "stalled": [
         run(state="running", updated_at=0.0, now=500.0),
         run(state="finished", updated_at=0.0, now=9e9),
@@ -265,6 +267,18 @@ def test_nothing_wrong_is_healthy():
     assert str(found).startswith("healthy (50% sure, steps 21 to 30). Validation success went from 0.200 [")
     [empty] = advise(Health(rows=[], config={}))
     assert (empty.rule, empty.evidence) == ("healthy", "No step has been trained yet.")
+
+
+def test_a_failed_run_is_not_healthy_and_says_why(tmp_path):
+    folder = RunDir(tmp_path)
+    for row in run().rows[1:]:
+        folder.log(int(row["step"]), {name: value for name, value in row.items() if name != "step"})
+    folder.write_status("failed", "NotFinite: No gradient was finite.\x1b[2J")
+    (found,) = advise(read_health(tmp_path))
+    assert str(found).startswith(
+        "alarm: failed (90% sure, steps 21 to 30). It ended with an error: NotFinite: No gradient"
+    )
+    assert "\x1b" not in found.evidence
 
 
 def test_the_command_reads_a_run(tmp_path, capsys):
