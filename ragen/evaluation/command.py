@@ -25,7 +25,7 @@ from ragen.llm_agent.policies import play_replies, silence
 from ragen.models.resolve import model_path_of, resolve_model
 from ragen.text import printable
 from ragen.tracking.advisories.rules import CUT_SHARE, reply_limits
-from ragen.tracking.console import console, counted, print_table
+from ragen.tracking.console import console, counted, print_table, waiting
 from ragen.tracking.lock import run_lock
 from ragen.tracking.names import FAULTS, below, with_prefix
 from ragen.tracking.rundir import SFT_RECORD, RunDir
@@ -178,7 +178,8 @@ def run_evaluation(config: Config, out: Path, *, modes: Sequence[str], has_refer
     """
     started = time.monotonic()
     with closing(EsManager(config.es_manager.val, config.custom_envs)) as environments:
-        agent = loaded_agent(config, environments.env_types)
+        with waiting("Loading the model"):
+            agent = loaded_agent(config, environments.env_types)
         with run_lock(out):
             run = RunDir(out)
             run.write_config(to_yaml(config))

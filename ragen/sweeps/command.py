@@ -72,7 +72,7 @@ def run_helper(name: str, options: Options, *, resume_with: str) -> int:
     if outcomes is None:
         return 0
     for folder in sorted(moved_aside(run) - before):
-        print(f"Moved what another run left in {run.run_dir} to {folder}.")
+        print(f"Moved what an earlier run left in {run.run_dir} to {folder}.")
     print(f"Log: {run.log}\nRun directory: {run.run_dir}")
     return exit_code(outcomes)
 

@@ -94,6 +94,21 @@ def progress(title: str, total: int, *, output: Console = console, every_s: floa
                 pulse.close()
 
 
+@contextmanager
+def waiting(what: str, *, output: Console = console, every_s: float = PULSE_S) -> Iterator[None]:
+    """Within: a line every PULSE_S says what is waited for, and how long by now."""
+    started = time.monotonic()
+
+    def say() -> None:
+        print(f"{what}: {duration(time.monotonic() - started)} by now", file=output.file, flush=True)
+
+    pulse = Pulse(say, every_s=every_s)
+    try:
+        yield
+    finally:
+        pulse.close()
+
+
 def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     """A table; the first column is text, the others are numbers. Narrow screens fold cells, nothing is cut.
 

@@ -25,6 +25,7 @@ from ragen.modeling.lora import add_adapter, has_adapter, load_adapter
 from ragen.modeling.self_test import check_trainable
 from ragen.modeling.team import SOLO, Team
 from ragen.seeding import fixed_hash
+from ragen.tracking.console import waiting
 from ragen.tracking.crash_watch import CrashWatch
 from ragen.tracking.lock import run_lock
 from ragen.tracking.rundir import RunDir
@@ -74,12 +75,13 @@ def build_trainer(config: Config, *, device: str | None = None, ranks: Ranks | N
 
 def _build(config: Config, start: Start, root: Path, *, device: str, ranks: Ranks | None) -> AgentTrainer:
     trainer = config.trainer
-    if config.uses_fsdp:
-        workers = build_ray_workers(config, start, device=device, ranks=ranks)
-    else:
-        workers = build_workers(config, start, device=device)
+    with waiting("Starting Ray and loading models" if config.uses_fsdp else "Loading models"):
+        if config.uses_fsdp:
+            workers = build_ray_workers(config, start, device=device, ranks=ranks)
+        else:
+            workers = build_workers(config, start, device=device)
     if aside := take_over(root, start.checkpoint, is_branch=trainer.resume_mode == "resume_path"):
-        print(f"Moved what another run left in {root} to {aside}.", flush=True)
+        print(f"Moved what an earlier run left in {root} to {aside}.", flush=True)
     run = RunDir(root)
     run.write_config(to_yaml(config))
     resumed_step = start.step if start.checkpoint else None

@@ -184,6 +184,6 @@ def test_a_step_of_the_training_helper_can_be_probed(capsys):
     assert main(["grad-analysis", "--steps", "1", *quick, "trainer.gradient_analysis_mode=False"]) == 0
     assert [record["step"] for record in read_metrics(trained)] == [0, 1]
     [aside] = trained.parent.glob(f"{trained.name}.20*")
-    assert f"Moved what another run left in {trained} to {aside}.\n" in capsys.readouterr().out
+    assert f"Moved what an earlier run left in {trained} to {aside}.\n" in capsys.readouterr().out
     assert [record["step"] for record in read_metrics(aside)] == [0, 1, 2, 3]
     assert sorted(folder.name for folder in aside.glob("global_step_*")) == ["global_step_1", "global_step_3"]

@@ -11,7 +11,7 @@ from rich.console import Console
 
 from ragen.algorithms.statistics import Estimate
 from ragen.config import load_config
-from ragen.tracking.console import Pulse, progress
+from ragen.tracking.console import Pulse, progress, waiting
 from ragen.tracking.tracker import RunFacts
 from ragen.tracking.tracker import console as console_of
 from ragen.tracking.trackers.console_tracker import ConsoleTracker, Glance, sparkline, step_line
@@ -138,6 +138,14 @@ def test_a_pulse_waits_for_quiet_and_ends_with_its_reader():
     pulse._thread.join(60)
     assert said == ["lost"] and not pulse._thread.is_alive()
     pulse.close()
+
+
+def test_what_is_waited_for_is_said_now_and_then():
+    output = a_file()
+    with waiting("Loading models", output=output, every_s=0.01):
+        wait_for(output, "Loading models: 0 s by now")
+    said = written(output)
+    assert written(output) == said, "nothing is said once it is there"
 
 
 def test_long_work_is_a_line_now_and_then_in_a_log_and_a_bar_on_a_terminal():

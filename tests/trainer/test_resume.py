@@ -264,7 +264,7 @@ def test_a_run_that_is_started_over_moves_the_old_one_aside_whole(tmp_path, caps
     assert old.checkpoints == ["global_step_1"] and list(old.metrics) == [0, 1]
     assert not (root / "episodes" / "dropped").exists()
     [aside] = tmp_path.glob("run.*")
-    assert f"Moved what another run left in {root} to {aside}.\n" in capsys.readouterr().out
+    assert f"Moved what an earlier run left in {root} to {aside}.\n" in capsys.readouterr().out
     after = {name.replace(str(aside), ""): content for name, (_, content) in snapshot(aside).items()}
     assert after == before
 
