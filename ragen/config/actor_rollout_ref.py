@@ -179,6 +179,10 @@ class RolloutConfig(SamplingConfig):
     gpu_memory_utilization: Annotated[Share, "Share of the GPU's memory for the engine."]
     tensor_model_parallel_size: Annotated[Count, "GPUs that share one copy of the model in vLLM."]
     enforce_eager: Annotated[bool, "Decode without CUDA graphs."]
+    dtype: Annotated[
+        Literal["auto", "float32", "bfloat16"],
+        "Precision of a model that only plays, as in `ragen eval`; auto: bfloat16 on a GPU, float32 on a CPU.",
+    ]
     free_cache_engine: Annotated[bool, "Free the engine's cache while the model trains."]
     drafts: Annotated[
         bool, "While few replies are open, guess and check several tokens in one launch; with CUDA graphs only."

@@ -19,6 +19,12 @@ NO_DRAFTS = (
 )
 
 
+NO_DTYPE = (
+    "actor_rollout_ref.rollout.dtype={} changes nothing here: a training plays with the weights that it trains, and "
+    "they are {}."
+)
+
+
 def build_agent(config: Config, *, env_types: Sequence[str], device: str | None = None) -> AgentProxy:
     """The agent of a configuration, to play with a model that is not trained meanwhile."""
     path, rollout = config.actor_rollout_ref.model.path, config.actor_rollout_ref.rollout
@@ -40,8 +46,13 @@ def agent_with(config: Config, source: ModelSource) -> AgentProxy:
     """The agent that plays with a model; without a tokenizer it speaks text."""
     rollout = config.actor_rollout_ref.rollout
     engine = import_module(ENGINES[rollout.name].module).build(rollout, source)
-    if rollout.drafts and not engine.has_drafts:
-        engine.note = " ".join(filter(None, [engine.note, NO_DRAFTS]))
+    own = str(getattr(source.policy, "dtype", "auto")).removeprefix("torch.")
+    notes = [
+        engine.note,
+        NO_DRAFTS if rollout.drafts and not engine.has_drafts else "",
+        NO_DTYPE.format(rollout.dtype, own) if rollout.dtype not in ("auto", own) and source.policy is not None else "",
+    ]
+    engine.note = " ".join(filter(None, notes))
     chat = build_chat(config, source.tokenizer) if source.tokenizer is not None else None
     return build_proxy(config, engine, chat)
 

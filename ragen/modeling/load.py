@@ -30,11 +30,12 @@ def default_device() -> str:
     return "cuda" if torch.cuda.is_available() else "cpu"
 
 
-def precision(device: str) -> Any:
+def precision(device: str, dtype: str = "auto") -> Any:
     """The torch dtype of models on a device: bfloat16 is emulated on most CPUs, and then far slower than float32."""
     import torch
 
-    return torch.bfloat16 if device.startswith("cuda") else torch.float32
+    is_short = device.startswith("cuda") if dtype == "auto" else dtype == "bfloat16"
+    return torch.bfloat16 if is_short else torch.float32
 
 
 def free_memory(device: torch.device) -> float:
@@ -85,11 +86,14 @@ def check_vocabulary(tokenizer: Any, num_rows: Any) -> None:
         )
 
 
-def load_model(path: Path | str, *, device: str | None = None, is_trained: bool = False) -> Any:
-    """A causal language model in evaluation mode: bfloat16 on a GPU, float32 on a CPU. Weights must be safetensors."""
+def load_model(path: Path | str, *, device: str | None = None, is_trained: bool = False, dtype: str = "auto") -> Any:
+    """A causal language model in evaluation mode: bfloat16 on a GPU, float32 on a CPU, unless `dtype` names another.
+
+    Weights must be safetensors.
+    """
     from transformers import AutoModelForCausalLM
 
-    return _load(AutoModelForCausalLM, path, device=device, is_trained=is_trained)
+    return _load(AutoModelForCausalLM, path, device=device, is_trained=is_trained, dtype=dtype)
 
 
 def load_value_model(path: Path | str, *, device: str | None = None) -> Any:
@@ -145,6 +149,7 @@ def _load(
     *,
     device: str | None,
     is_trained: bool,
+    dtype: str = "auto",
     new_heads: tuple[str, ...] = (),
     **changes: Any,
 ) -> Any:
@@ -155,7 +160,6 @@ def _load(
 
     logging.disable_progress_bar()
     device = device or default_device()
-    dtype = precision(device)
     verbosity = logging.get_verbosity()
     config = _read_config(path, **changes)
     try:
@@ -168,7 +172,7 @@ def _load(
         model, info = auto_class.from_pretrained(
             path,
             config=config,
-            dtype=dtype,
+            dtype=precision(device, dtype),
             use_safetensors=True,
             trust_remote_code=False,
             output_loading_info=True,

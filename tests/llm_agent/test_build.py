@@ -1,11 +1,13 @@
 """From a configuration to an agent."""
 
+import math
+
 import pytest
 import torch
 
 from ragen.config.load import load_config
 from ragen.engine.api.engine import ApiEngine
-from ragen.engine.base import ModelSource
+from ragen.engine.base import ModelSource, Request, SamplingParams
 from ragen.engine.native.engine import NativeEngine
 from ragen.llm_agent.agent_proxy import RolloutPlan
 from ragen.llm_agent.build import NO_DRAFTS, agent_with, build_agent, sampling_params
@@ -23,6 +25,27 @@ def test_an_agent_without_training_loads_the_folder():
     assert isinstance(agent.engine, NativeEngine) and agent.chat is not None
     assert agent.engine.max_num_seqs == 7
     assert agent.engine.device == torch.device("cpu")
+
+
+@pytest.mark.parametrize(("dtype", "expected"), [("auto", torch.float32), ("bfloat16", torch.bfloat16)])
+def test_a_model_that_only_plays_is_loaded_in_the_precision_that_is_asked_for(dtype, expected):
+    words = [*QUICK, f"actor_rollout_ref.rollout.dtype={dtype}"]
+    agent = build_agent(load_config("quickstart", words), env_types=["bandit"], device="cpu")
+    assert {weight.dtype for weight in agent.engine.model.parameters()} == {expected}
+    params = SamplingParams(max_tokens=4)
+    agent.engine.submit(Request(session=1, prompt_ids=[5, 6, 7], params=params, seed=1))
+    replies = []
+    while not replies:
+        replies = agent.engine.step()
+    assert len(replies[0].logprobs) == 4 and all(math.isfinite(logprob) for logprob in replies[0].logprobs)
+
+
+def test_a_training_says_that_the_precision_is_that_of_its_weights():
+    policy = random_model("qwen2")
+    for dtype, num_notes in (("auto", 0), ("float32", 0), ("bfloat16", 1)):
+        config = load_config("quickstart", [*QUICK, f"actor_rollout_ref.rollout.dtype={dtype}"])
+        notes = agent_with(config, ModelSource(path="", policy=policy, max_num_seqs=3)).notes
+        assert len([note for note in notes if "dtype=bfloat16 changes nothing here" in note]) == num_notes
 
 
 def test_a_trained_policy_is_played_with_as_it_is():

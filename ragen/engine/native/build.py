@@ -17,7 +17,9 @@ from ragen.modeling.load import load_model
 
 
 def build(rollout: RolloutConfig, source: ModelSource) -> Engine:
-    model = load_model(source.path, device=source.device) if source.policy is None else source.policy
+    model = source.policy
+    if model is None:
+        model = load_model(source.path, device=source.device, dtype=rollout.dtype)
     engine = native_engine(
         model,
         source.tokenizer,

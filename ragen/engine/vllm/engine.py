@@ -113,7 +113,8 @@ class VllmEngine(Engine):
                 f"actor_rollout_ref.rollout.tensor_model_parallel_size is {num_shards}, but this machine "
                 f"has {torch.cuda.device_count()} GPUs. Lower it."
             )
-        dtype = precision(source.device or default_device()) if has_weights else source.policy.dtype
+        device = source.device or default_device()
+        dtype = precision(device, rollout.dtype) if has_weights else source.policy.dtype
         self.max_model_len = rollout.max_model_len
         self.can_sleep = rollout.free_cache_engine and is_cuda and not has_weights
         """While a trainer uses the GPU, vLLM's memory goes; an evaluation has no such time."""
