@@ -178,7 +178,7 @@ def entropy_collapse(run: Health) -> Advisory | None:
 def few_actions(run: Health) -> Advisory | None:
     """One action a turn is left, and turns run out: a cost of actions was learned before the task."""
     num_episodes, most = run.num_episodes, run.config.get("agent_proxy.max_turn")
-    if not num_episodes or len(run.training) < 2 * WINDOW:
+    if not num_episodes or len(run.training) < 2 * WINDOW or run.lost_form is not None:
         return None
 
     def actions_of_a_turn(rows: Sequence[Mapping[str, Any]]) -> float:
@@ -280,7 +280,7 @@ def failed(run: Health) -> Advisory | None:
     if run.state != "failed":
         return None
     evidence = f"It ended with an error: {safe(run.reason).rstrip('.')}." if run.reason else "It ended with an error."
-    return run.advisory("failed", "alarm", 0.9, evidence, "Mend what is named and repeat the command.")
+    return run.advisory("failed", "alarm", 1.0, evidence, "Mend what is named and repeat the command.")
 
 
 def stalled(run: Health) -> Advisory | None:

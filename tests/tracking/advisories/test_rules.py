@@ -97,6 +97,7 @@ FINE = {
         run(start=FEW, end=FEW),
         # The form of replies is lost: where it is not, a turn has two actions as before.
         run(start=MANY, end=FEW | {"train/A/num_actions": 1.0, "train/A/manager_invalid_action": 0.75}),
+        run(start=MANY, end=FEW | MUTE | {"train/A/num_actions": 0.0}),
         # 100 episodes of 384, because dropped groups were played again.
         run(start=MANY, end=FEW | {"train/episodes": 384.0}),
     ],
@@ -276,7 +277,7 @@ def test_a_failed_run_is_not_healthy_and_says_why(tmp_path):
     folder.write_status("failed", "NotFinite: No gradient was finite.\x1b[2J")
     (found,) = advise(read_health(tmp_path))
     assert str(found).startswith(
-        "alarm: failed (90% sure, steps 21 to 30). It ended with an error: NotFinite: No gradient"
+        "alarm: failed (100% sure, steps 21 to 30). It ended with an error: NotFinite: No gradient"
     )
     assert "\x1b" not in found.evidence
 
