@@ -1,6 +1,7 @@
-"""What every test shares: one thread per process, no network, no screen."""
+"""What every test shares: one thread per process, no network, no screen, Ctrl-C as on a terminal."""
 
 import os
+import signal
 
 # Before torch is imported: OpenMP reads its variables once. Several busy processes on a few cores, each with a
 # thread per core, are up to 50 times slower than with one thread each.
@@ -14,6 +15,9 @@ for name, value in {
     "MPLBACKEND": "Agg",
 }.items():
     os.environ.setdefault(name, value)
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as of every job in the background of a script
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 from collections.abc import Iterator  # noqa: E402
 from contextlib import suppress  # noqa: E402

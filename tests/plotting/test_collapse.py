@@ -75,7 +75,7 @@ def test_a_series_skips_steps_that_did_not_log_it():
 
 def test_a_run_without_collapse_metrics_says_so(tmp_path):
     RunDir(tmp_path).log(1, {"actor/lr": 1.0})
-    with pytest.raises(RagenError, match="compute_freq > 0"):
+    with pytest.raises(RagenError, match="compute_freq above 0"):
         plot_collapse(tmp_path, tmp_path / "collapse.png")
 
 
