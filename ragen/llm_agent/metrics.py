@@ -29,6 +29,11 @@ def episode_metrics(episode: Episode) -> Metrics:
 
 
 def rollout_metrics(episodes: Sequence[Episode]) -> Metrics:
+    """All that is said of the episodes of a rollout."""
+    return rollout_means(episodes) | rollout_counts(episodes)
+
+
+def rollout_means(episodes: Sequence[Episode]) -> Metrics:
     """`<tag>/<key>` means over the episodes of a tag, `<tag>/non-zero/<key>` over the non-zero values, `<tag>/pass@k`.
 
     Episodes lost to a fault of the environment or the engine say nothing about the policy and are left out;
@@ -48,7 +53,7 @@ def rollout_metrics(episodes: Sequence[Episode]) -> Metrics:
             metrics[f"{tag}/pass@{group_size}"] = rate
     lengths = [sum(len(turn.response_ids) for turn in episode.turns) for episode in valid]
     metrics["response_length"] = sum(lengths) / len(lengths) if lengths else 0.0
-    return metrics | rollout_counts(episodes) | format_shares(valid)
+    return metrics | format_shares(valid)
 
 
 def rollout_counts(episodes: Sequence[Episode]) -> Metrics:

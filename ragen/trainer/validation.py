@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from statistics import fmean, pstdev
 
@@ -12,7 +12,7 @@ from ragen.engine.base import SamplingParams
 from ragen.llm_agent.agent_proxy import RolloutPlan
 from ragen.llm_agent.build import sampling_params
 from ragen.llm_agent.es_manager import EsManager, levels_from
-from ragen.llm_agent.metrics import rollout_counts, rollout_metrics, success_intervals
+from ragen.llm_agent.metrics import rollout_counts, rollout_means, rollout_metrics, success_intervals
 from ragen.llm_agent.own_metrics import OwnMetrics
 from ragen.seeding import fixed_hash
 from ragen.tracking.names import GREEDY_VALIDATION, VALIDATION, with_prefix
@@ -43,8 +43,7 @@ class Validator:
         params = sampling_params(config, self.workers.chat, is_validation=True)
         rollouts = [self._play(params, repeat) for repeat in range(config.trainer.validation_steps)]
         episodes = [episode for rollout in rollouts for episode in rollout]
-        found = mean_metrics([rollout_metrics(rollout) for rollout in rollouts])
-        found |= sum_metrics([rollout_counts(rollout) for rollout in rollouts])
+        found = merged(list(map(rollout_means, rollouts)), fmean) | merged(list(map(rollout_counts, rollouts)), sum)
         metrics = with_prefix(VALIDATION, found)
         metrics |= with_prefix(VALIDATION, success_intervals(episodes) | held_out_metrics(episodes, played))
         metrics |= reward_statistics(episodes) | self.own_metrics(VALIDATION, episodes)
@@ -64,16 +63,10 @@ class Validator:
         self.environments.close()
 
 
-def mean_metrics(rows: Sequence[Metrics]) -> Metrics:
-    """Each metric's mean over the rows that have it."""
+def merged(rows: Sequence[Metrics], by: Callable[[Iterable[float]], float]) -> Metrics:
+    """Each metric's mean, or sum, over the rows that have it."""
     names = dict.fromkeys(name for row in rows for name in row)
-    return {name: fmean(row[name] for row in rows if name in row) for name in names}
-
-
-def sum_metrics(rows: Sequence[Metrics]) -> Metrics:
-    """Each metric's sum over the rows that have it."""
-    names = dict.fromkeys(name for row in rows for name in row)
-    return {name: sum(row[name] for row in rows if name in row) for name in names}
+    return {name: by(row[name] for row in rows if name in row) for name in names}
 
 
 def reward_statistics(episodes: Sequence[Episode]) -> Metrics:

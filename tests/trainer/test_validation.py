@@ -1,10 +1,11 @@
 """What several validations and several tries at one level say together."""
 
 import math
+from statistics import fmean
 
 import pytest
 
-from ragen.trainer.validation import mean_metrics, reward_statistics
+from ragen.trainer.validation import merged, reward_statistics
 from ragen.types import Status
 from tests.trainer.runs import episode
 
@@ -28,4 +29,4 @@ def test_one_try_per_level_has_a_mean_only_and_lost_episodes_do_not_count():
 
 
 def test_metrics_of_several_validations_are_averaged_where_they_exist():
-    assert mean_metrics([{"a": 1.0, "b": 4.0}, {"a": 3.0}]) == {"a": 2.0, "b": 4.0}
+    assert merged([{"a": 1.0, "b": 4.0}, {"a": 3.0}], fmean) == {"a": 2.0, "b": 4.0}

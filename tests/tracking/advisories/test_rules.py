@@ -2,15 +2,17 @@
 
 import json
 from dataclasses import replace
+from inspect import signature
 from typing import Any
 
 import pytest
 
+from ragen.algorithms.advantage import ESTIMATORS
 from ragen.cli import main
 from ragen.config import load_config
 from ragen.config.show import to_yaml
 from ragen.tracking.advisories.health import Advisory, Health, read_health
-from ragen.tracking.advisories.rules import RULES, advise, reply_limits
+from ragen.tracking.advisories.rules import DIVIDED, RULES, advise, reply_limits
 from ragen.tracking.lock import run_lock
 from ragen.tracking.rundir import RunDir
 from tests.trainer.runs import train
@@ -220,6 +222,10 @@ def test_a_remedy_does_not_name_what_is_done_already():
     assert metric not in rules(few)["few actions"].remedy
     ppo = replace(collapsed, config=CONFIG | {"algorithm.adv_estimator": "gae"})
     assert "norm_adv_by_std" not in rules(ppo)["entropy collapse"].remedy, "gae does not divide by it"
+
+
+def test_the_deviation_is_spoken_of_where_an_estimator_divides_by_it():
+    assert {name for name, compute in ESTIMATORS.items() if "norm_by_std" in signature(compute).parameters} == DIVIDED
 
 
 def test_a_killed_run_is_resumed_by_a_command_that_resumes():
